@@ -1,0 +1,14 @@
+"""jaxdp: differential-privacy mechanisms in JAX, each with its exact output law, and audits."""
+
+from jaxdp import lattice as lattice
+from jaxdp import random as random
+from jaxdp.laws import DiscreteLaw as DiscreteLaw
+from jaxdp.laws import LatticeLaw as LatticeLaw
+from jaxdp.mechanisms.above_threshold import AboveThreshold as AboveThreshold
+from jaxdp.mechanisms.exponential_mechanism import ExponentialMechanism as ExponentialMechanism
+from jaxdp.mechanisms.laplace import Laplace as Laplace
+from jaxdp.mechanisms.permute_and_flip import PermuteAndFlip as PermuteAndFlip
+from jaxdp.types import Halt as Halt
+from jaxdp.types import Privacy as Privacy
+from jaxdp.types import Runs as Runs
+from jaxdp.types import compose as compose

@@ -1,0 +1,1 @@
+"""The mechanisms; see the package for the public names."""
