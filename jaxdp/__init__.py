@@ -1,5 +1,8 @@
 """jaxdp: differential-privacy mechanisms in JAX, each with its exact output law, and audits."""
 
+__version__ = "0.1.0"
+
+from jaxdp import audit as audit
 from jaxdp import lattice as lattice
 from jaxdp import random as random
 from jaxdp.laws import DiscreteLaw as DiscreteLaw
@@ -8,6 +11,8 @@ from jaxdp.mechanisms.above_threshold import AboveThreshold as AboveThreshold
 from jaxdp.mechanisms.exponential_mechanism import ExponentialMechanism as ExponentialMechanism
 from jaxdp.mechanisms.laplace import Laplace as Laplace
 from jaxdp.mechanisms.permute_and_flip import PermuteAndFlip as PermuteAndFlip
+from jaxdp.mechanisms.sparse_vector import SparseVector as SparseVector
+from jaxdp.random import secure_key as secure_key
 from jaxdp.types import Halt as Halt
 from jaxdp.types import Privacy as Privacy
 from jaxdp.types import Runs as Runs

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdp import _check, lattice, random
+from jaxdp import _check, random
 from jaxdp import _lattice_law as closed_form
 from jaxdp._float64 import float64, read
 
@@ -81,11 +81,11 @@ class DiscreteLaw:
         return jax.tree.map(lambda leaf: jnp.asarray(leaf)[index], self.outcomes)
 
     def max_divergence(self, other: DiscreteLaw) -> jax.Array:
-        """sup over events of log P(event) / Q(event): the pure privacy loss from self to other, maybe inf."""
+        """Sup over events of log P(event) / Q(event): the pure privacy loss from self to other, maybe inf."""
         return read(_max_divergence(self.log_p, other.log_p))
 
     def hockey_stick(self, other: DiscreteLaw, epsilon: Any) -> jax.Array:
-        """sup over events of P(event) - e^epsilon Q(event): the delta at epsilon, from self to other."""
+        """Sup over events of P(event) - e^epsilon Q(event): the delta at epsilon, from self to other."""
         return read(_hockey_stick(self.log_p, other.log_p, epsilon))
 
     def loss_at(self, other: DiscreteLaw, delta: Any = 0.0) -> jax.Array:
@@ -154,7 +154,7 @@ class LatticeLaw:
         return read(closed_form.quantile(self.location, self.rate, self.granularity, prob))
 
     def max_divergence(self, other: LatticeLaw) -> jax.Array:
-        """sup over events of log P(event) / Q(event): inf, unless both laws are the same.
+        """Sup over events of log P(event) / Q(event): inf, unless both laws are the same.
 
         The supports differ at their ends, of probability below 1e-20: compare `loss_at`, with the delta that
         the mechanism claims, with epsilon.
@@ -162,7 +162,7 @@ class LatticeLaw:
         return self.loss_at(other, 0.0)
 
     def hockey_stick(self, other: LatticeLaw, epsilon: Any) -> jax.Array:
-        """sup over events of P(event) - e^epsilon Q(event), from self to other.
+        """Sup over events of P(event) - e^epsilon Q(event), from self to other.
 
         Scalars: a closed form. Vectors: an exact convolution of the privacy losses of the coordinates, on the
         host (not under jit).

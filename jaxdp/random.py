@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp import _check
-
+from jaxdp._chacha import secure_key as secure_key
 from jaxdp._float64 import argmax, float64
 from jaxdp.lattice import TAIL
 

@@ -38,7 +38,7 @@ def split(summary: Any) -> tuple[Any, Any]:
 
 
 def logits(scores: Any, sensitivity: Any, epsilon: Any, monotonic: bool) -> jax.Array:
-    """factor (score - largest score), float64; NaN for bad parameters. For use inside a float64 core."""
+    """Factor (score - largest score), float64; NaN for bad parameters. For use inside a float64 core."""
     scores = scores.astype(jnp.float64)
     scores = jnp.clip(jnp.where(jnp.isnan(scores), -_LARGEST, scores), -_LARGEST, _LARGEST)
     valid = (epsilon > 0.0) & (epsilon < jnp.inf) & (sensitivity > 0.0) & (sensitivity < jnp.inf)

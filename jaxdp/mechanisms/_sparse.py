@@ -6,7 +6,7 @@ crosses with probability h_i(k) = P(noise >= T + k - q_i), which depends on u = 
 
 from __future__ import annotations
 
-import contextlib
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -40,32 +40,35 @@ class Parameters(NamedTuple):
     table: jax.Array
 
 
-def check(record: Any) -> None:
-    """Checks all parameters of a record."""
-    _check.finite("threshold", record.threshold)
-    _check.positive("sensitivity", record.sensitivity)
-    _check.lattice_epsilon(record.epsilon)
+def check(record: Any) -> tuple[Any, Any, Any]:
+    """Checks all parameters of a record; returns the numbers among them."""
     _check.flag("monotonic", record.monotonic)
     _check.choice("noise", record.noise, NOISES)
     _check.granularity(record.granularity)
+    threshold = _check.finite("threshold", record.threshold)
+    return threshold, _check.positive("sensitivity", record.sensitivity), _check.lattice_epsilon(record.epsilon)
 
 
 def parameters(record: Any, integer: bool, cutoff: int = 1) -> Parameters:
     """Puts a record on its lattice: integers on theirs, floats on one of 1/512 to 1/256 of the sensitivity."""
-    check(record)
-    numbers = record.threshold, record.sensitivity, record.epsilon
-    concrete = not any(map(_check.is_traced, numbers))
-    # Public numbers stay concrete inside jit: the size of the exact law's sum depends on them.
-    with jax.ensure_compile_time_eval() if concrete else contextlib.nullcontext():
-        result = _parameters(
-            *numbers, granularity=record.granularity, monotonic=record.monotonic, cutoff=cutoff, integer=integer
-        )
-    if concrete and np.isnan(result.threshold_rate):
+    numbers = check(record)
+    static = dict(granularity=record.granularity, monotonic=record.monotonic, cutoff=cutoff, integer=integer)
+    if any(map(_check.is_traced, numbers)):
+        return _parameters(*numbers, **static)
+    result = _concrete(*numbers, **static)
+    if np.isnan(result.threshold_rate):
         raise ValueError(
             f"epsilon is too small for noise on a lattice of granularity {float(result.granularity)!r}: got "
             f"epsilon={record.epsilon!r} with sensitivity={record.sensitivity!r}"
         )
     return result
+
+
+@functools.lru_cache(maxsize=1024)
+def _concrete(*numbers: float, **static: Any) -> Parameters:
+    # Public numbers stay concrete inside jit: the size of the exact law's sum depends on them.
+    with jax.ensure_compile_time_eval():
+        return jax.tree.map(np.asarray, _parameters(*numbers, **static))
 
 
 @float64(static_argnames=("granularity", "monotonic", "cutoff", "integer"))

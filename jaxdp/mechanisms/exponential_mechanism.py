@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from jaxdp import _check
 from jaxdp._float64 import float64
 from jaxdp._mechanism import mechanism, static
 from jaxdp.laws import DiscreteLaw

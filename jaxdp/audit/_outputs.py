@@ -1,0 +1,312 @@
+"""Any output of a mechanism as a few integers: order-preserving codes, exact to the last bit.
+
+Every scalar of an output becomes one signed integer, its code, in the order of the values: integers are their own
+codes, floats are mapped by their bits (so -0.0 lies just below 0.0, every NaN is one code above infinity, and nothing
+is rounded). A feature is one code per run: a coordinate, a leaf's sum, maximum or minimum, or the number of the whole
+output in a table of frequent outputs. All events are sets of codes of one feature, so that certification counts
+integers and no float comparison is ever made twice with different results.
+
+Codes are int32; outputs with a 64-bit leaf use int64 throughout, in a scope of 64-bit types that never contains the
+sampler itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+__all__ = ["MAX_COORDINATES", "TABLE", "Feature", "Layout", "Table"]
+
+MAX_COORDINATES = 16
+"""Coordinates of an output that are features of their own; the pilot picks them from wider outputs."""
+TABLE = 512
+"""Rows in the table of frequent whole outputs."""
+_WORD_BITS = 31
+
+
+@dataclasses.dataclass(frozen=True)
+class Feature:
+    """One number that is read off each output. `dtype` is the type that its codes decode to."""
+
+    name: str
+    dtype: np.dtype
+    table: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Leaf:
+    """One array of an output: its name in event descriptions, its shape and dtype."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def packed(self) -> bool:
+        """Whether the leaf is a mask, whose bits are packed into words of the table."""
+        return self.dtype == np.bool_ and self.size > 1
+
+    @property
+    def words(self) -> int:
+        return -(-self.size // _WORD_BITS) if self.packed else self.size
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Frequent whole outputs, found by a fingerprint and confirmed word by word: exact, collisions included.
+
+    Attributes:
+        multipliers: (words,) odd integers of the fingerprint.
+        prints: (TABLE,) sorted fingerprints, padded with the largest integer.
+        rows: (TABLE, words) the outputs, in the order of their fingerprints.
+        used: number of rows in use.
+    """
+
+    multipliers: np.ndarray
+    prints: np.ndarray
+    rows: np.ndarray
+    used: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """The structure of one output, and how it is read. Hashable: a static argument of compiled functions."""
+
+    leaves: tuple[Leaf, ...]
+
+    @classmethod
+    def of(cls, output: Any) -> Layout:
+        """The layout of one output's abstract value.
+
+        Raises:
+            ValueError: The output has no scalar, or one that is not a boolean, an integer or a real number.
+        """
+        leaves = []
+        for path, leaf in jax.tree_util.tree_flatten_with_path(output)[0]:
+            name = "output" + jax.tree_util.keystr(path)
+            kinds = (jnp.bool_, jnp.integer, jnp.floating)
+            if not any(jnp.issubdtype(leaf.dtype, kind) for kind in kinds):
+                raise ValueError(f"mechanism must return booleans, integers or floats, got {leaf.dtype} in {name}")
+            if math.prod(leaf.shape):
+                leaves.append(Leaf(name, tuple(leaf.shape), np.dtype(leaf.dtype)))
+        if not leaves:
+            raise ValueError(f"mechanism must return at least one scalar, got {output!r}")
+        return cls(tuple(leaves))
+
+    @property
+    def size(self) -> int:
+        """Scalars in an output."""
+        return sum(leaf.size for leaf in self.leaves)
+
+    @property
+    def words(self) -> int:
+        """Integers in a row of the table."""
+        return sum(leaf.words for leaf in self.leaves)
+
+    @property
+    def wide(self) -> bool:
+        return any(leaf.dtype.itemsize == 8 for leaf in self.leaves)
+
+    @property
+    def code(self) -> np.dtype:
+        return np.dtype(np.int64 if self.wide else np.int32)
+
+    @property
+    def tabled(self) -> bool:
+        """Whether whole outputs are a feature; a single scalar is its own, and huge rows cost too much."""
+        return 1 < self.size <= 4096
+
+    def scope(self) -> Any:
+        """Context in which codes are computed."""
+        return jax.enable_x64(True) if self.wide else contextlib.nullcontext()
+
+    # -- on the device ------------------------------------------------------------------------------------
+
+    def read(self, outputs: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Codes of a batch of outputs.
+
+        Args:
+            outputs: pytree of this layout with a leading axis of n runs.
+
+        Returns:
+            coordinates (n, size), statistics (n, 3 per leaf of more than one scalar) and words (n, words).
+        """
+        leaves = [leaf for leaf in jax.tree_util.tree_leaves(outputs) if leaf.size]
+        with self.scope():
+            flat = [leaf.reshape(leaf.shape[0], -1) for leaf in leaves]
+            codes = [_codes(leaf, self.code) for leaf in flat]
+            several = [pair for pair in zip(flat, codes, strict=True) if pair[1].shape[1] > 1]
+            statistics = [column for leaf, code in several for column in self._statistics(leaf, code)]
+            words = [_pack(code) if leaf.packed else code for leaf, code in zip(self.leaves, codes, strict=True)]
+            empty = jnp.zeros((flat[0].shape[0], 0), self.code)
+            stacked = jnp.stack(statistics, axis=1) if statistics else empty
+            return jnp.concatenate(codes, axis=1), stacked, jnp.concatenate(words, axis=1)
+
+    def _statistics(self, leaf: jax.Array, code: jax.Array) -> list[jax.Array]:
+        """Sum (in the leaf's own arithmetic, integers wrap), maximum and minimum of each run."""
+        total = jnp.sum(_arithmetic(leaf), axis=1, dtype=_arithmetic_dtype(np.dtype(leaf.dtype)))
+        return [_codes(total, self.code), jnp.max(code, axis=1), jnp.min(code, axis=1)]
+
+    def look_up(self, words: jax.Array, table: Table) -> jax.Array:
+        """Number of each run's whole output in the table; TABLE for any other output."""
+        print_ = jnp.sum(words * table.multipliers[None, :], axis=1, dtype=words.dtype)
+        row = cells(print_, table.prints)
+        inside = jnp.minimum(row, np.int32(TABLE - 1))
+        same = jnp.all(table.rows[inside] == words, axis=1) & (row < table.used)
+        return jnp.where(same, row, np.int32(TABLE)).astype(words.dtype)
+
+    # -- on the host --------------------------------------------------------------------------------------
+
+    def features(self, coordinates: np.ndarray) -> tuple[Feature, ...]:
+        """All features, in the order coordinates, statistics, table."""
+        names = [(name, leaf.dtype) for leaf in self.leaves for name in _coordinate_names(leaf)]
+        found = [Feature(*names[index]) for index in coordinates]
+        for leaf in self.leaves:
+            if leaf.size > 1:
+                total = _arithmetic_dtype(leaf.dtype)
+                found.append(Feature(f"sum({leaf.name})", total))
+                found += [Feature(f"{name}({leaf.name})", leaf.dtype) for name in ("max", "min")]
+        return (*found, Feature("output", np.dtype(np.int32), table=True)) if self.tabled else tuple(found)
+
+    def table(self, words: np.ndarray) -> Table:
+        """Table of the most frequent rows of `words` that occur more than once (any, if few are distinct)."""
+        rows, counts = np.unique(words, axis=0, return_counts=True)
+        if len(rows) > TABLE:
+            order = np.argsort(-counts, kind="stable")[:TABLE]
+            rows = rows[order[counts[order] > 1]]
+        for salt in range(100):
+            draw = np.random.default_rng(salt).integers(-(2**31), 2**31, self.words, dtype=np.int64)
+            multipliers = (draw | 1).astype(self.code)
+            prints = (rows * multipliers[None, :]).sum(axis=1, dtype=self.code)
+            order = np.argsort(prints, kind="stable")
+            # A fingerprint equal to the padding, or to another, would hide a row: take other multipliers.
+            if len(np.unique(prints)) == len(rows) and not np.any(prints == np.iinfo(self.code).max):
+                break
+        padded = np.zeros((TABLE, self.words), self.code)
+        padded[: len(rows)] = rows[order]
+        filled = np.full(TABLE, np.iinfo(self.code).max, self.code)
+        filled[: len(rows)] = prints[order]
+        return Table(multipliers, filled, padded, len(rows))
+
+    def spell(self, row: np.ndarray) -> str:
+        """A row of the table as the output that it stands for."""
+        parts, start = [], 0
+        for leaf in self.leaves:
+            part = row[start : start + leaf.words]
+            start += leaf.words
+            values = _unpack(part, leaf.size) if leaf.packed else part
+            shown = [spell(value, leaf.dtype) for value in values[:16]] + ["..."] * (leaf.size > 16)
+            text = ", ".join(shown)
+            parts.append(f"({text})" if leaf.shape else text)
+        return parts[0] if len(parts) == 1 else f"({', '.join(parts)})"
+
+
+def cells(codes: jax.Array, edges: jax.Array) -> jax.Array:
+    """Number of sorted edges strictly below each code: code c lies in cell i if edges[i-1] < c <= edges[i].
+
+    32 edges are compared at once (vectorised, no gather). Longer lists, a power of two, are first narrowed by 32 such
+    comparisons and then halved. The barriers keep the compiler from fusing the steps into one that repeats them.
+    """
+    size = edges.shape[0]
+    stride = max(size // 32, 1)
+    coarse = edges if stride == 1 else edges[stride - 1 :: stride]
+    cell = jnp.sum((codes[:, None] > coarse[None, :]).astype(jnp.int32), axis=1, dtype=jnp.int32)
+    if stride == 1:
+        return cell
+    # A code above every edge would start its search behind the end of the list.
+    cell = lax.optimization_barrier(cell * np.int32(stride))
+    step = stride // 2
+    padded = jnp.concatenate([edges, jnp.full(stride, np.iinfo(edges.dtype).max, edges.dtype)])
+    while step:
+        pivot = padded.at[cell + np.int32(step - 1)].get(mode="promise_in_bounds")
+        cell = lax.optimization_barrier(cell + jnp.where(codes > pivot, np.int32(step), np.int32(0)))
+        step //= 2
+    return cell
+
+
+def spell(code: Any, dtype: np.dtype) -> str:
+    """The value behind a code, as text."""
+    value = decode(np.asarray([code]), dtype)[0]
+    if jnp.issubdtype(dtype, jnp.floating):
+        return format(float(value), ".17g" if dtype.itemsize == 8 else ".9g")
+    return str(bool(value)) if dtype == np.bool_ else str(int(value))
+
+
+def decode(codes: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Values of codes, in the type that the codes were made from (16-bit floats and small integers widened)."""
+    if jnp.issubdtype(dtype, jnp.floating):
+        integer, real = (np.int64, np.float64) if dtype.itemsize == 8 else (np.int32, np.float32)
+        bits = codes.astype(integer)
+        return np.where(bits < 0, bits ^ np.iinfo(integer).max, bits).view(real)
+    if dtype in (np.dtype(np.uint32), np.dtype(np.uint64)):
+        signed = np.int64 if dtype.itemsize == 8 else np.int32
+        return codes.astype(signed).view(dtype) ^ dtype.type(1 << (8 * dtype.itemsize - 1))
+    return codes
+
+
+def float_edges(dtype: np.dtype) -> tuple[int, ...]:
+    """Edges that set -inf, +inf and NaN apart from the finite values of a float type."""
+    if not jnp.issubdtype(dtype, jnp.floating):
+        return ()
+    infinity = int(np.asarray(np.inf, np.float64).view(np.int64)) if dtype.itemsize == 8 else 0x7F800000
+    lowest = -infinity - 1
+    return (lowest, infinity - 1, infinity)
+
+
+def _arithmetic_dtype(dtype: np.dtype) -> np.dtype:
+    """Type in which a leaf is summed: its own, at least 32 bits."""
+    if dtype.itemsize >= 4:
+        return dtype
+    return np.dtype(np.float32 if jnp.issubdtype(dtype, jnp.floating) else np.int32)
+
+
+def _arithmetic(leaf: jax.Array) -> jax.Array:
+    return leaf.astype(_arithmetic_dtype(np.dtype(leaf.dtype)))
+
+
+def _codes(leaf: jax.Array, code: np.dtype) -> jax.Array:
+    """Order-preserving signed integers of an array of booleans, integers or floats."""
+    values = _arithmetic(leaf)
+    bits = 8 * values.dtype.itemsize
+    signed = jnp.int64 if bits == 64 else jnp.int32
+    if jnp.issubdtype(values.dtype, jnp.signedinteger):
+        return values.astype(code)
+    raw = lax.bitcast_convert_type(values, signed)
+    if jnp.issubdtype(values.dtype, jnp.unsignedinteger):
+        return (raw ^ np.iinfo(signed).min).astype(code)
+    top = np.iinfo(signed).max
+    infinity = np.asarray(float_edges(np.dtype(values.dtype))[-1], signed)
+    # Bits decide what is NaN: float comparisons may flush subnormals, and payloads are not told apart.
+    nan = (raw & top) > infinity
+    return jnp.where(nan, np.asarray(top, signed), jnp.where(raw < 0, raw ^ top, raw)).astype(code)
+
+
+def _pack(bits: jax.Array) -> jax.Array:
+    """Zeros and ones (n, size) as words of 31 bits (n, words)."""
+    n, size = bits.shape
+    words = -(-size // _WORD_BITS)
+    padded = jnp.pad(bits, ((0, 0), (0, words * _WORD_BITS - size))).reshape(n, words, _WORD_BITS)
+    powers = np.asarray([1 << j for j in range(_WORD_BITS)], bits.dtype)
+    return jnp.sum(padded * powers[None, None, :], axis=2, dtype=bits.dtype)
+
+
+def _unpack(words: np.ndarray, size: int) -> np.ndarray:
+    bits = (words[:, None].astype(np.int64) >> np.arange(_WORD_BITS)[None, :]) & 1
+    return bits.reshape(-1)[:size]
+
+
+def _coordinate_names(leaf: Leaf) -> list[str]:
+    if not leaf.shape:
+        return [leaf.name]
+    return [f"{leaf.name}[{', '.join(map(str, index))}]" for index in np.ndindex(leaf.shape)]
