@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -62,8 +62,7 @@ class Leaf:
         return -(-self.size // _WORD_BITS) if self.packed else self.size
 
 
-@dataclasses.dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     """Frequent whole outputs, found by a fingerprint and confirmed word by word: exact, collisions included.
 
     Attributes:
@@ -73,10 +72,10 @@ class Table:
         used: number of rows in use.
     """
 
-    multipliers: np.ndarray
-    prints: np.ndarray
-    rows: np.ndarray
-    used: int
+    multipliers: Any
+    prints: Any
+    rows: Any
+    used: Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,71 +132,69 @@ class Layout:
 
     # -- on the device ------------------------------------------------------------------------------------
 
-    def read(self, outputs: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Codes of a batch of outputs.
+    def coordinates(self, outputs: Any) -> jax.Array:
+        """Codes (n, size) of a batch of outputs, a pytree of this layout with a leading axis of n runs."""
+        return jnp.concatenate([_codes(leaf, self.code) for leaf in _flat(outputs)], axis=1)
 
-        Args:
-            outputs: pytree of this layout with a leading axis of n runs.
+    def statistics(self, outputs: Any) -> jax.Array:
+        """Codes (n, 3 per leaf of several scalars) of each leaf's sum, maximum and minimum."""
+        leaves = _flat(outputs)
+        columns = [code for leaf in leaves if leaf.shape[1] > 1 for code in _statistics(leaf, self.code)]
+        return jnp.stack(columns, axis=1) if columns else jnp.zeros((leaves[0].shape[0], 0), self.code)
 
-        Returns:
-            coordinates (n, size), statistics (n, 3 per leaf of more than one scalar) and words (n, words).
-        """
-        leaves = [leaf for leaf in jax.tree_util.tree_leaves(outputs) if leaf.size]
-        with self.scope():
-            flat = [leaf.reshape(leaf.shape[0], -1) for leaf in leaves]
-            codes = [_codes(leaf, self.code) for leaf in flat]
-            several = [pair for pair in zip(flat, codes, strict=True) if pair[1].shape[1] > 1]
-            statistics = [column for leaf, code in several for column in self._statistics(leaf, code)]
-            words = [_pack(code) if leaf.packed else code for leaf, code in zip(self.leaves, codes, strict=True)]
-            empty = jnp.zeros((flat[0].shape[0], 0), self.code)
-            stacked = jnp.stack(statistics, axis=1) if statistics else empty
-            return jnp.concatenate(codes, axis=1), stacked, jnp.concatenate(words, axis=1)
+    def rows(self, outputs: Any) -> jax.Array:
+        """Whole outputs as integers (n, words); masks are packed."""
+        codes = [_codes(leaf, self.code) for leaf in _flat(outputs)]
+        return jnp.concatenate(
+            [_pack(code) if leaf.packed else code for leaf, code in zip(self.leaves, codes, strict=True)], axis=1
+        )
 
-    def _statistics(self, leaf: jax.Array, code: jax.Array) -> list[jax.Array]:
-        """Sum (in the leaf's own arithmetic, integers wrap), maximum and minimum of each run."""
-        total = jnp.sum(_arithmetic(leaf), axis=1, dtype=_arithmetic_dtype(np.dtype(leaf.dtype)))
-        return [_codes(total, self.code), jnp.max(code, axis=1), jnp.min(code, axis=1)]
-
-    def look_up(self, words: jax.Array, table: Table) -> jax.Array:
-        """Number of each run's whole output in the table; TABLE for any other output."""
-        print_ = jnp.sum(words * table.multipliers[None, :], axis=1, dtype=words.dtype)
-        row = cells(print_, table.prints)
-        inside = jnp.minimum(row, np.int32(TABLE - 1))
-        same = jnp.all(table.rows[inside] == words, axis=1) & (row < table.used)
-        return jnp.where(same, row, np.int32(TABLE)).astype(words.dtype)
+    def look_up(self, outputs: Any, table: Table) -> jax.Array:
+        """Number (n,) of each run's whole output in the table; TABLE for any other output."""
+        rows = self.rows(outputs)
+        prints = jnp.sum(rows * table.multipliers[None, :], axis=1, dtype=rows.dtype)
+        number = cells(prints, table.prints)
+        inside = jnp.minimum(number, np.int32(TABLE - 1))
+        same = jnp.all(table.rows[inside] == rows, axis=1) & (number < table.used)
+        return jnp.where(same, number, np.int32(TABLE)).astype(rows.dtype)
 
     # -- on the host --------------------------------------------------------------------------------------
 
     def features(self, coordinates: np.ndarray) -> tuple[Feature, ...]:
         """All features, in the order coordinates, statistics, table."""
-        names = [(name, leaf.dtype) for leaf in self.leaves for name in _coordinate_names(leaf)]
-        found = [Feature(*names[index]) for index in coordinates]
+        found = [self._coordinate(int(index)) for index in coordinates]
         for leaf in self.leaves:
             if leaf.size > 1:
-                total = _arithmetic_dtype(leaf.dtype)
-                found.append(Feature(f"sum({leaf.name})", total))
+                found.append(Feature(f"sum({leaf.name})", _arithmetic_dtype(leaf.dtype)))
                 found += [Feature(f"{name}({leaf.name})", leaf.dtype) for name in ("max", "min")]
         return (*found, Feature("output", np.dtype(np.int32), table=True)) if self.tabled else tuple(found)
 
-    def table(self, words: np.ndarray) -> Table:
-        """Table of the most frequent rows of `words` that occur more than once (any, if few are distinct)."""
-        rows, counts = np.unique(words, axis=0, return_counts=True)
-        if len(rows) > TABLE:
-            order = np.argsort(-counts, kind="stable")[:TABLE]
-            rows = rows[order[counts[order] > 1]]
-        for salt in range(100):
-            draw = np.random.default_rng(salt).integers(-(2**31), 2**31, self.words, dtype=np.int64)
-            multipliers = (draw | 1).astype(self.code)
-            prints = (rows * multipliers[None, :]).sum(axis=1, dtype=self.code)
-            order = np.argsort(prints, kind="stable")
-            # A fingerprint equal to the padding, or to another, would hide a row: take other multipliers.
-            if len(np.unique(prints)) == len(rows) and not np.any(prints == np.iinfo(self.code).max):
-                break
+    def _coordinate(self, index: int) -> Feature:
+        for leaf in self.leaves:
+            if index < leaf.size:
+                place = ", ".join(map(str, np.unravel_index(index, leaf.shape))) if leaf.shape else ""
+                return Feature(f"{leaf.name}[{place}]" if place else leaf.name, leaf.dtype)
+            index -= leaf.size
+        raise IndexError(f"no coordinate {index}")
+
+    def table(self, rows: np.ndarray) -> Table:
+        """Table of the outputs among `rows` that are most frequent; those seen once only if few are distinct."""
+        draw = np.random.default_rng(0).integers(-(2**31), 2**31, self.words, dtype=np.int64)
+        multipliers = (draw | 1).astype(self.code)
+        top = np.iinfo(self.code).max
+        prints = (rows * multipliers[None, :]).sum(axis=1, dtype=self.code)
+        # Of two outputs with one fingerprint the first is kept, and the other is "any other output".
+        found, first, counts = np.unique(prints[prints != top], return_index=True, return_counts=True)
+        rows = rows[prints != top][first]
+        if len(found) > TABLE:
+            frequent = np.argsort(-counts, kind="stable")[:TABLE]
+            keep = np.sort(frequent[counts[frequent] > 1])
+            found, rows = found[keep], rows[keep]
         padded = np.zeros((TABLE, self.words), self.code)
-        padded[: len(rows)] = rows[order]
-        filled = np.full(TABLE, np.iinfo(self.code).max, self.code)
-        filled[: len(rows)] = prints[order]
-        return Table(multipliers, filled, padded, len(rows))
+        padded[: len(rows)] = rows
+        filled = np.full(TABLE, top, self.code)
+        filled[: len(rows)] = found
+        return Table(multipliers, filled, padded, np.int32(len(rows)))
 
     def spell(self, row: np.ndarray) -> str:
         """A row of the table as the output that it stands for."""
@@ -306,7 +303,15 @@ def _unpack(words: np.ndarray, size: int) -> np.ndarray:
     return bits.reshape(-1)[:size]
 
 
-def _coordinate_names(leaf: Leaf) -> list[str]:
-    if not leaf.shape:
-        return [leaf.name]
-    return [f"{leaf.name}[{', '.join(map(str, index))}]" for index in np.ndindex(leaf.shape)]
+def _flat(outputs: Any) -> list[jax.Array]:
+    """Leaves as (n, size); empty ones are no part of a layout."""
+    leaves = [leaf for leaf in jax.tree_util.tree_leaves(outputs) if leaf.size]
+    return [leaf.reshape(leaf.shape[0], math.prod(leaf.shape[1:])) for leaf in leaves]
+
+
+def _statistics(leaf: jax.Array, code: np.dtype) -> list[jax.Array]:
+    """Sum (in the leaf's own arithmetic, integers wrap), maximum and minimum of each run."""
+    values = _arithmetic(leaf)
+    codes = _codes(leaf, code)
+    total = jnp.sum(values, axis=1, dtype=values.dtype)
+    return [_codes(total, code), jnp.max(codes, axis=1), jnp.min(codes, axis=1)]

@@ -140,7 +140,7 @@ class AboveThreshold:
             jax.random.key_data(stream),
             jnp.zeros_like(noise),
             _failed(at.threshold_rate),
-            impl=str(jax.random.key_impl(key)),
+            impl=jax.random.key_impl(key),
             integer=integer,
         )
 
@@ -175,7 +175,7 @@ class AboveThresholdState:
     key_data: Any
     step: Any
     halted: Any
-    impl: str = dataclasses.field(metadata={"static": True})
+    impl: Any = dataclasses.field(metadata={"static": True})
     integer: bool = dataclasses.field(metadata={"static": True})
 
 
