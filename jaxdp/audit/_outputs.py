@@ -1,10 +1,8 @@
-"""Any output of a mechanism as a few integers: order-preserving codes, exact to the last bit.
+"""Any output of a mechanism as a few integer features.
 
-Every scalar of an output becomes one signed integer, its code, in the order of the values: integers are their own
-codes, floats are mapped by their bits (so -0.0 lies just below 0.0, every NaN is one code above infinity, and nothing
-is rounded). A feature is one code per run: a coordinate, a leaf's sum, maximum or minimum, or the number of the whole
-output in a table of frequent outputs. All events are sets of codes of one feature, so that certification counts
-integers and no float comparison is ever made twice with different results.
+A feature is one order-preserving integer per run: a coordinate of the output, a leaf's sum, maximum or minimum, or the
+number of the whole output in a table of frequent outputs. All events are sets of codes of one feature, so that
+certification counts integers, and no float comparison is made twice with different results.
 
 Codes are int32; outputs with a 64-bit leaf use int64 throughout, in a scope of 64-bit types that never contains the
 sampler itself.
@@ -20,7 +18,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+
+from jaxdp.audit import _codes
 
 __all__ = ["MAX_COORDINATES", "TABLE", "Feature", "Layout", "Table"]
 
@@ -134,7 +133,7 @@ class Layout:
 
     def coordinates(self, outputs: Any) -> jax.Array:
         """Codes (n, size) of a batch of outputs, a pytree of this layout with a leading axis of n runs."""
-        return jnp.concatenate([_codes(leaf, self.code) for leaf in _flat(outputs)], axis=1)
+        return jnp.concatenate([_codes.encode(leaf, self.code) for leaf in _flat(outputs)], axis=1)
 
     def statistics(self, outputs: Any) -> jax.Array:
         """Codes (n, 3 per leaf of several scalars) of each leaf's sum, maximum and minimum."""
@@ -144,7 +143,7 @@ class Layout:
 
     def rows(self, outputs: Any) -> jax.Array:
         """Whole outputs as integers (n, words); masks are packed."""
-        codes = [_codes(leaf, self.code) for leaf in _flat(outputs)]
+        codes = [_codes.encode(leaf, self.code) for leaf in _flat(outputs)]
         return jnp.concatenate(
             [_pack(code) if leaf.packed else code for leaf, code in zip(self.leaves, codes, strict=True)], axis=1
         )
@@ -153,7 +152,7 @@ class Layout:
         """Number (n,) of each run's whole output in the table; TABLE for any other output."""
         rows = self.rows(outputs)
         prints = jnp.sum(rows * table.multipliers[None, :], axis=1, dtype=rows.dtype)
-        number = cells(prints, table.prints)
+        number = _codes.cells(prints, table.prints)
         inside = jnp.minimum(number, np.int32(TABLE - 1))
         same = jnp.all(table.rows[inside] == rows, axis=1) & (number < table.used)
         return jnp.where(same, number, np.int32(TABLE)).astype(rows.dtype)
@@ -165,7 +164,7 @@ class Layout:
         found = [self._coordinate(int(index)) for index in coordinates]
         for leaf in self.leaves:
             if leaf.size > 1:
-                found.append(Feature(f"sum({leaf.name})", _arithmetic_dtype(leaf.dtype)))
+                found.append(Feature(f"sum({leaf.name})", _codes.arithmetic_dtype(leaf.dtype)))
                 found += [Feature(f"{name}({leaf.name})", leaf.dtype) for name in ("max", "min")]
         return (*found, Feature("output", np.dtype(np.int32), table=True)) if self.tabled else tuple(found)
 
@@ -203,90 +202,10 @@ class Layout:
             part = row[start : start + leaf.words]
             start += leaf.words
             values = _unpack(part, leaf.size) if leaf.packed else part
-            shown = [spell(value, leaf.dtype) for value in values[:16]] + ["..."] * (leaf.size > 16)
+            shown = [_codes.spell(value, leaf.dtype) for value in values[:16]] + ["..."] * (leaf.size > 16)
             text = ", ".join(shown)
             parts.append(f"({text})" if leaf.shape else text)
         return parts[0] if len(parts) == 1 else f"({', '.join(parts)})"
-
-
-def cells(codes: jax.Array, edges: jax.Array) -> jax.Array:
-    """Number of sorted edges strictly below each code: code c lies in cell i if edges[i-1] < c <= edges[i].
-
-    32 edges are compared at once (vectorised, no gather). Longer lists, a power of two, are first narrowed by 32 such
-    comparisons and then halved. The barriers keep the compiler from fusing the steps into one that repeats them.
-    """
-    size = edges.shape[0]
-    stride = max(size // 32, 1)
-    coarse = edges if stride == 1 else edges[stride - 1 :: stride]
-    cell = jnp.sum((codes[:, None] > coarse[None, :]).astype(jnp.int32), axis=1, dtype=jnp.int32)
-    if stride == 1:
-        return cell
-    # A code above every edge would start its search behind the end of the list.
-    cell = lax.optimization_barrier(cell * np.int32(stride))
-    step = stride // 2
-    padded = jnp.concatenate([edges, jnp.full(stride, np.iinfo(edges.dtype).max, edges.dtype)])
-    while step:
-        pivot = padded.at[cell + np.int32(step - 1)].get(mode="promise_in_bounds")
-        cell = lax.optimization_barrier(cell + jnp.where(codes > pivot, np.int32(step), np.int32(0)))
-        step //= 2
-    return cell
-
-
-def spell(code: Any, dtype: np.dtype) -> str:
-    """The value behind a code, as text."""
-    value = decode(np.asarray([code]), dtype)[0]
-    if jnp.issubdtype(dtype, jnp.floating):
-        return format(float(value), ".17g" if dtype.itemsize == 8 else ".9g")
-    return str(bool(value)) if dtype == np.bool_ else str(int(value))
-
-
-def decode(codes: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Values of codes, in the type that the codes were made from (16-bit floats and small integers widened)."""
-    if jnp.issubdtype(dtype, jnp.floating):
-        integer, real = (np.int64, np.float64) if dtype.itemsize == 8 else (np.int32, np.float32)
-        bits = codes.astype(integer)
-        return np.where(bits < 0, bits ^ np.iinfo(integer).max, bits).view(real)
-    if dtype in (np.dtype(np.uint32), np.dtype(np.uint64)):
-        signed = np.int64 if dtype.itemsize == 8 else np.int32
-        return codes.astype(signed).view(dtype) ^ dtype.type(1 << (8 * dtype.itemsize - 1))
-    return codes
-
-
-def float_edges(dtype: np.dtype) -> tuple[int, ...]:
-    """Edges that set -inf, +inf and NaN apart from the finite values of a float type."""
-    if not jnp.issubdtype(dtype, jnp.floating):
-        return ()
-    infinity = int(np.asarray(np.inf, np.float64).view(np.int64)) if dtype.itemsize == 8 else 0x7F800000
-    lowest = -infinity - 1
-    return (lowest, infinity - 1, infinity)
-
-
-def _arithmetic_dtype(dtype: np.dtype) -> np.dtype:
-    """Type in which a leaf is summed: its own, at least 32 bits."""
-    if dtype.itemsize >= 4:
-        return dtype
-    return np.dtype(np.float32 if jnp.issubdtype(dtype, jnp.floating) else np.int32)
-
-
-def _arithmetic(leaf: jax.Array) -> jax.Array:
-    return leaf.astype(_arithmetic_dtype(np.dtype(leaf.dtype)))
-
-
-def _codes(leaf: jax.Array, code: np.dtype) -> jax.Array:
-    """Order-preserving signed integers of an array of booleans, integers or floats."""
-    values = _arithmetic(leaf)
-    bits = 8 * values.dtype.itemsize
-    signed = jnp.int64 if bits == 64 else jnp.int32
-    if jnp.issubdtype(values.dtype, jnp.signedinteger):
-        return values.astype(code)
-    raw = lax.bitcast_convert_type(values, signed)
-    if jnp.issubdtype(values.dtype, jnp.unsignedinteger):
-        return (raw ^ np.iinfo(signed).min).astype(code)
-    top = np.iinfo(signed).max
-    infinity = np.asarray(float_edges(np.dtype(values.dtype))[-1], signed)
-    # Bits decide what is NaN: float comparisons may flush subnormals, and payloads are not told apart.
-    nan = (raw & top) > infinity
-    return jnp.where(nan, np.asarray(top, signed), jnp.where(raw < 0, raw ^ top, raw)).astype(code)
 
 
 def _pack(bits: jax.Array) -> jax.Array:
@@ -311,7 +230,7 @@ def _flat(outputs: Any) -> list[jax.Array]:
 
 def _statistics(leaf: jax.Array, code: np.dtype) -> list[jax.Array]:
     """Sum (in the leaf's own arithmetic, integers wrap), maximum and minimum of each run."""
-    values = _arithmetic(leaf)
-    codes = _codes(leaf, code)
+    values = _codes.arithmetic(leaf)
+    codes = _codes.encode(leaf, code)
     total = jnp.sum(values, axis=1, dtype=values.dtype)
-    return [_codes(total, code), jnp.max(codes, axis=1), jnp.min(codes, axis=1)]
+    return [_codes.encode(total, code), jnp.max(codes, axis=1), jnp.min(codes, axis=1)]
