@@ -3,8 +3,12 @@
 __version__ = "0.1.0"
 
 from jaxdp import audit as audit
+from jaxdp import bounds as bounds
 from jaxdp import lattice as lattice
 from jaxdp import random as random
+from jaxdp.bounds import OutputBounds as OutputBounds
+from jaxdp.bounds import geometric_grid as geometric_grid
+from jaxdp.bounds import linear_grid as linear_grid
 from jaxdp.laws import DiscreteLaw as DiscreteLaw
 from jaxdp.laws import LatticeLaw as LatticeLaw
 from jaxdp.mechanisms.above_threshold import AboveThreshold as AboveThreshold

@@ -185,13 +185,14 @@ class LatticeLaw:
         return read((one if np.ndim(shift) == 0 else many)(shift, self.rate, argument))
 
 
-@float64
-def _row(rows: Any, index: Any) -> Any:
-    """Row `index`, or what stands for failure at index -1."""
+@jax.jit
+def _row(rows: Any, index: jax.Array) -> jax.Array:
+    """Row `index`, or what stands for failure at index -1; in the caller's mode, so that it keeps its dtype."""
     row = rows[jnp.maximum(index, 0)]
     if jnp.issubdtype(row.dtype, jnp.bool_):
         return row & (index >= 0)
-    return jnp.where(index >= 0, row, -1 if jnp.issubdtype(row.dtype, jnp.integer) else jnp.nan)
+    failure = -1 if jnp.issubdtype(row.dtype, jnp.integer) else jnp.nan
+    return jnp.where(index >= 0, row, jnp.full_like(row, failure))
 
 
 @float64
