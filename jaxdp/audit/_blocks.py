@@ -83,23 +83,32 @@ class Engine:
         for first in range(0, -(-runs // self.batch), len(self.devices)):
             call = functools.partial(self._draw, key, arguments, ids, np.uint32(first))
             found = self._first_call_apart("draw", call, call)
-            pieces.append([np.asarray(piece).reshape(-1, piece.shape[-1]) for piece in found])
+            pieces.append([np.concatenate(np.asarray(piece)) for piece in found])
         return [np.concatenate(columns)[:runs] for columns in zip(*pieces, strict=True)]
 
-    def dispatch(self, key: jax.Array, arguments: tuple, part: int, side: int, runs: int, first: int, choice: Any):
-        """Starts counting up to `share` blocks on each device; returns the counters, one row per device.
+    def dispatch(
+        self, key: jax.Array, arguments: tuple, side: int, part: int, runs: int, first: int, share: int, choice: Any
+    ) -> jax.Array:
+        """Starts counting `share` blocks of a part on each device; returns the counters, one row per device.
 
         `choice` is a Choice, or (coordinates, edges (features, E), table) to count the cells of all features.
         """
         one = isinstance(choice, Choice)
         program = self._count if one else self._count_all
         call = functools.partial(program, key, arguments, self._send(choice), np.uint32([part, side]))
-        plan = (first, self.share, runs // BLOCK, runs % BLOCK)
+        plan = (first, share, runs // BLOCK, runs % BLOCK)
         edges = choice.edges if one else choice[1]
         # A call without runs compiles the program.
         return self._first_call_apart(
             ("count", one, edges.shape), lambda: call(np.zeros(4, np.uint32)), lambda: call(np.uint32(plan))
         )
+
+    def resize(self, share: int, seconds: float) -> None:
+        """Sets the blocks of later calls by the time that a call of `share` blocks took."""
+        if seconds < SECONDS_PER_CALL / 2.0 and share == self.share:
+            self.share = min(2 * self.share, _MAX_SHARE)
+        elif seconds > 2.0 * SECONDS_PER_CALL:
+            self.share = max(self.share // 2, 1)
 
     # -- on the device ------------------------------------------------------------------------------------
 
@@ -126,8 +135,8 @@ class Engine:
         def read(keys: jax.Array) -> tuple:
             outputs = self._many(keys, arguments)
             with self.layout.scope():
-                rows = self.layout.rows(outputs) if self.layout.tabled else ()
-                return self.layout.coordinates(outputs), self.layout.statistics(outputs), rows
+                rows = (self.layout.rows(outputs),) if self.layout.tabled else ()
+                return self.layout.coordinates(outputs), self.layout.statistics(outputs), *rows
 
         found = lax.map(read, mine.reshape(self.batch // chunk, chunk))
         return jax.tree_util.tree_map(lambda piece: piece.reshape(1, self.batch, piece.shape[-1]), found)
@@ -249,11 +258,12 @@ def _histogram(cell: jax.Array, live: jax.Array, size: int) -> jax.Array:
 
 
 def _as_words(array: Any) -> Any:
-    array = np.asarray(array)
+    array = np.asarray(array, order="C")
     return array[..., None].view(np.int32) if array.dtype == np.int64 else array
 
 
 def _from_words(array: Any) -> Any:
+    # Everything that is not a pair of words is a scalar or unsigned.
     pairs = array.dtype == jnp.int32 and array.ndim and array.shape[-1] == 2
     return lax.bitcast_convert_type(array, jnp.int64) if pairs else array
 

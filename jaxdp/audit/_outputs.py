@@ -121,6 +121,11 @@ class Layout:
         return np.dtype(np.int64 if self.wide else np.int32)
 
     @property
+    def statistics_count(self) -> int:
+        """Columns of `statistics`."""
+        return 3 * sum(leaf.size > 1 for leaf in self.leaves)
+
+    @property
     def tabled(self) -> bool:
         """Whether whole outputs are a feature; a single scalar is its own, and huge rows cost too much."""
         return 1 < self.size <= 4096
@@ -194,6 +199,14 @@ class Layout:
         filled = np.full(TABLE, top, self.code)
         filled[: len(rows)] = found
         return Table(multipliers, filled, padded, np.int32(len(rows)))
+
+    def find(self, rows: np.ndarray, table: Table) -> np.ndarray:
+        """`look_up` on the host."""
+        prints = (rows * table.multipliers[None, :]).sum(axis=1, dtype=self.code)
+        number = np.searchsorted(table.prints, prints).astype(self.code)
+        inside = np.minimum(number, TABLE - 1)
+        same = np.all(table.rows[inside] == rows, axis=1) & (number < table.used)
+        return np.where(same, number, TABLE).astype(self.code)
 
     def spell(self, row: np.ndarray) -> str:
         """A row of the table as the output that it stands for."""

@@ -62,7 +62,7 @@ class OutputBounds:
         return _score(self.lower, self.upper, points, reflected=False)
 
     def signed_distance(self, points: Any) -> jax.Array:
-        """distance - 1/2 above f(x), its negative below, 0 at f(x): of sensitivity 1 too, and nondecreasing.
+        """Distance - 1/2 above f(x), its negative below, 0 at f(x): of sensitivity 1 too, and nondecreasing.
 
         Returns:
             float array of the shape of `points`.
