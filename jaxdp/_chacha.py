@@ -77,10 +77,11 @@ def _double_round(_: jax.Array, rows: tuple[jax.Array, ...]) -> tuple[jax.Array,
 def _blocks(key: jax.Array, counter: jax.Array, nonce: Sequence[jax.Array | np.uint32]) -> jax.Array:
     """One block for each counter, its 16 words on a new last axis."""
     # A loop's carry keeps its type. In shard_map that includes the mesh axes over which a value varies: tie
-    # the constants to key, counter and nonce from the start. XLA folds the zero away.
+    # every row to key, counter and nonce from the start. XLA folds the zeros away.
     zero = (counter ^ key[0] ^ nonce[0]) & np.uint32(0)
-    words = [zero + word for word in (*_CONSTANTS, *(key[i] for i in range(8)), counter, *nonce)]
-    start = tuple(jnp.stack(words[i : i + 4], axis=-1) for i in range(0, 16, 4))
+    last = jnp.stack([zero + word for word in (counter, *nonce)], axis=-1)
+    rows = [jnp.broadcast_to(row, last.shape) for row in (_CONSTANTS, key[:4], key[4:])]
+    start = (*((last & np.uint32(0)) + row for row in rows), last)
     # Not unrolled: that costs seconds of compilation for each draw in a program.
     end = lax.fori_loop(0, 10, _double_round, start)
     return jnp.concatenate([x + y for x, y in zip(start, end, strict=True)], axis=-1)

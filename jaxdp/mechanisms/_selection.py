@@ -39,7 +39,7 @@ def split(summary: Any) -> tuple[Any, Any]:
 
 def logits(scores: Any, sensitivity: Any, epsilon: Any, monotonic: bool) -> jax.Array:
     """Factor (score - largest score), float64; NaN for bad parameters. For use inside a float64 core."""
-    scores = scores.astype(jnp.float64)
+    scores, sensitivity, epsilon = (x.astype(jnp.float64) for x in (scores, sensitivity, epsilon))
     scores = jnp.clip(jnp.where(jnp.isnan(scores), -_LARGEST, scores), -_LARGEST, _LARGEST)
     valid = (epsilon > 0.0) & (epsilon < jnp.inf) & (sensitivity > 0.0) & (sensitivity < jnp.inf)
     factor = jnp.where(valid, epsilon / sensitivity * (1.0 if monotonic else 0.5), jnp.nan)

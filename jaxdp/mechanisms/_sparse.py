@@ -82,6 +82,7 @@ def _parameters(
     cutoff: int,
     integer: bool,
 ) -> Parameters:
+    threshold, sensitivity, epsilon = (x.astype(jnp.float64) for x in (threshold, sensitivity, epsilon))
     if granularity is None:
         step = jnp.ones_like(epsilon) if integer else lattice.default_granularity(sensitivity, epsilon, 256.0)
     else:

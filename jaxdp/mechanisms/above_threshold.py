@@ -222,18 +222,26 @@ def _halt(pair: Any, noise: Any, runs: Runs, at: _sparse.Parameters, *, noise_na
 
 @float64(static_argnames=("rows", "noise_name"))
 def _log_p(runs: Runs, at: _sparse.Parameters, *, rows: int, noise_name: str) -> jax.Array:
-    length = runs.length
-    run = jnp.repeat(jnp.arange(len(runs.scores)), runs.repeats, total_repeat_length=length)
+    length, repeats = runs.length, runs.repeats.astype(jnp.int32)
+    expand = len(runs.scores) != length
+    run = jnp.repeat(jax.lax.iota(jnp.int32, len(runs.scores)), repeats, total_repeat_length=length)
+    before = jnp.cumsum(repeats) - repeats
+    inside = (jax.lax.iota(jnp.int32, length) - before[run]).astype(jnp.float64)
     base = _distance(runs.scores, jnp.zeros_like(at.threshold), at)
 
-    def term(k: Any, weights: Any) -> jax.Array:
+    def term(k: Any, weights: Any) -> tuple[jax.Array, jax.Array]:
         h = _sparse.crossing(base[None] + k[:, None], at.query_rate, noise_name)
-        h = h if len(runs.scores) == length else h[:, run]
-        survival = jnp.cumprod(1.0 - h, axis=1) * weights[:, None]
-        # P(halt at i) = survival before i, times h: also at the end, where "never" is survival of all.
-        halts = h[:, 1:] * survival[:, :-1]
-        return jnp.concatenate([jnp.sum(x, axis=0) for x in (h[:, :1] * weights[:, None], halts, survival[:, -1:])])
+        if not expand:
+            misses = 1.0 - h
+        else:  # A finite stand-in for log 0, below every double: no 0 * inf where a run is empty.
+            log_miss = jnp.maximum(jnp.log1p(-h), -1e4)
+            misses = jnp.exp(log_miss * repeats.astype(jnp.float64)[None])
+        survival = jnp.cumprod(misses, axis=1) * weights[:, None]
+        halts = h * jnp.concatenate([weights[:, None], survival[:, :-1]], axis=1)
+        if expand:  # Inside a run the place of the halt is geometric.
+            halts = halts[:, run] * jnp.exp(inside[None] * log_miss[:, run])
+        return jnp.sum(halts, axis=0), jnp.sum(survival[:, -1])
 
-    p = _sparse.sum_over_rows(term, at.threshold_rate, rows, length, noise_name)
-    valid = jnp.sum(runs.repeats.astype(jnp.int64)) == length
-    return jnp.where(valid & ~jnp.isnan(at.threshold_rate), jnp.log(p), jnp.nan)
+    halts, never = _sparse.sum_over_rows(term, at.threshold_rate, rows, length, noise_name)
+    valid = (jnp.sum(repeats) == length) & jnp.all(repeats >= 0)
+    return jnp.where(valid, jnp.log(jnp.append(halts, never)), jnp.nan)

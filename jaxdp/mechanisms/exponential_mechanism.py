@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._float64 import float64
@@ -94,4 +95,4 @@ class ExponentialMechanism:
 
 @float64(static_argnames=("monotonic",))
 def _log_p(scores: Any, log_base: Any, sensitivity: Any, epsilon: Any, *, monotonic: bool) -> jax.Array:
-    return jax.nn.log_softmax(log_base + _selection.logits(scores, sensitivity, epsilon, monotonic))
+    return jax.nn.log_softmax(log_base.astype(jnp.float64) + _selection.logits(scores, sensitivity, epsilon, monotonic))

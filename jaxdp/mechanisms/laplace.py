@@ -130,6 +130,7 @@ def _parameters(
     value: Any, sensitivity: Any, epsilon: Any, *, granularity: float | None, changed: float, integer: bool
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Location in steps, rate (NaN for bad parameters) and granularity."""
+    sensitivity, epsilon = sensitivity.astype(jnp.float64), epsilon.astype(jnp.float64)
     if granularity is None:
         step = lattice.default_granularity(sensitivity, epsilon, 4096.0 * changed)
         step = jnp.ones_like(step) if integer else step
