@@ -12,7 +12,6 @@ import numpy as np
 
 from jaxdp import random
 from jaxdp.mechanisms import _selection
-from jaxdp.mechanisms.above_threshold import AboveThreshold
 from jaxdp.mechanisms.exponential_mechanism import ExponentialMechanism
 from jaxdp.mechanisms.laplace import Laplace
 
@@ -47,29 +46,25 @@ def broken(epsilon: float = 1.0) -> tuple[Broken, ...]:
         >>> [entry.name for entry in jaxdp.audit.broken(1.0)][0]
         'Laplace at half the scale'
     """
-    one = AboveThreshold(0.0, 1.0, epsilon)
-    scores, others = one.worst_case()
-    selection = ExponentialMechanism(1.0, epsilon)
-    # With K candidates the loss of the mechanism run at factor epsilon / sensitivity.
-    candidates = _selection.worst_case(selection, 32)
-    forgotten = np.log((1.0 + 31.0 * np.exp(2.0 * epsilon)) / 32.0)
+    candidates = _selection.worst_case(ExponentialMechanism(1.0, epsilon), 32)
+    # The loss of 32 candidates under twice the budget.
+    forgotten = float(np.log((1.0 + 31.0 * np.exp(2.0 * epsilon)) / 32.0))
+    # Rising and falling scores change places: without fresh noise the second cannot halt after the first.
+    places = np.array([0, 1], np.int32), np.array([1, 0], np.int32)
+    scores = np.array([0, 0], np.int32), np.array([1, -1], np.int32)
+    half = Laplace(0.5, epsilon).sample
+    forgets = ExponentialMechanism(1.0, epsilon, monotonic=True).sample
     return (
-        Broken("Laplace at half the scale", Laplace(0.5, epsilon).sample, np.int32(0), np.int32(1), epsilon, 2 * epsilon),
-        Broken("AboveThreshold without query noise", _threshold_noise_only(one), scores, others, epsilon, np.inf),
-        Broken("AboveThreshold that prints the noisy query", _noisy_query(epsilon), scores, others, epsilon, np.inf),
-        Broken(
-            "ExponentialMechanism with the factor 2 forgotten",
-            ExponentialMechanism(1.0, epsilon, monotonic=True).sample,
-            *candidates,
-            epsilon,
-            float(forgotten),
-        ),
+        Broken("Laplace at half the scale", half, np.float32(0.0), np.float32(1.0), epsilon, 2.0 * epsilon),
+        Broken("AboveThreshold without query noise", _threshold_noise_only(epsilon), *places, epsilon, np.inf),
+        Broken("AboveThreshold that prints the noisy query", _noisy_query(epsilon), *scores, epsilon, np.inf),
+        Broken("ExponentialMechanism with the factor 2 forgotten", forgets, *candidates, epsilon, forgotten),
     )
 
 
-def _threshold_noise_only(mechanism: AboveThreshold) -> Callable:
+def _threshold_noise_only(epsilon: float) -> Callable:
     def sample(key: jax.Array, scores: Any) -> jax.Array:
-        threshold = random.geometric(key, mechanism.epsilon)
+        threshold = random.geometric(key, epsilon)
         reached = jnp.asarray(scores) >= threshold
         return jnp.where(jnp.any(reached), jnp.argmax(reached), len(scores))
 

@@ -80,11 +80,11 @@ class OutputBounds:
         Returns:
             int32 arrays a, b (radius + 2,); the last level takes the whole grid.
         """
-        return _cuts(self.lower, self.upper, grid)
+        return cuts(self.lower, self.upper, grid)
 
     def local_sensitivity(self) -> jax.Array:
         """(radius,) bounds on the local sensitivity at distance l < radius, at most `sensitivity`."""
-        return _local_sensitivity(self.lower, self.upper, self.sensitivity)
+        return local_sensitivity(self.lower, self.upper, self.sensitivity)
 
 
 def check(summary: Any) -> OutputBounds:
@@ -120,7 +120,7 @@ def _equal(lower: Any, points: Any) -> jax.Array:
 
 
 @float64
-def _cuts(lower: Any, upper: Any, grid: Any) -> tuple[jax.Array, jax.Array]:
+def cuts(lower: Any, upper: Any, grid: Any) -> tuple[jax.Array, jax.Array]:
     grid = grid.astype(jnp.float64)
     a = jnp.searchsorted(grid, lower, side="left").at[-1].set(0)
     b = jnp.searchsorted(grid, upper, side="right").at[-1].set(len(grid))
@@ -128,7 +128,7 @@ def _cuts(lower: Any, upper: Any, grid: Any) -> tuple[jax.Array, jax.Array]:
 
 
 @float64
-def _local_sensitivity(lower: Any, upper: Any, sensitivity: Any) -> jax.Array:
+def local_sensitivity(lower: Any, upper: Any, sensitivity: Any) -> jax.Array:
     each = jnp.maximum(upper[1:-1] - lower[:-2], upper[:-2] - lower[1:-1])
     return jnp.minimum(each, jnp.minimum(sensitivity, upper[-1] - lower[-1]))
 

@@ -105,7 +105,7 @@ class AboveThreshold:
         runs, integer = _runs(scores)
         at = _sparse.parameters(self, integer)
         rows = _sparse.row_count(at.threshold_rate, rows)
-        log_p = _log_p(runs, at, rows=rows, noise_name=self.noise)
+        log_p = _log_p(runs, at, rows=rows, noise_name=self.noise, expand=isinstance(scores, Runs))
         order = np.arange(runs.length + 1, dtype=np.int32)
         return DiscreteLaw(log_p, Halt(order, order < runs.length))
 
@@ -188,6 +188,8 @@ def _runs(scores: Any) -> tuple[Runs, bool]:
     _check.count("length", scores.length)
     if np.shape(values) != np.shape(repeats):
         raise ValueError(f"repeats must have the shape of scores, {np.shape(values)}, got {np.shape(repeats)}")
+    if not lattice.is_integer(repeats.dtype):
+        raise ValueError(f"repeats must be integers, got dtype {repeats.dtype}")
     return Runs(values, repeats, scores.length), lattice.is_integer(values.dtype)
 
 
@@ -215,15 +217,14 @@ def _halt(pair: Any, noise: Any, runs: Runs, at: _sparse.Parameters, *, noise_na
     inside = jnp.clip(jnp.ceil(budget[run] / each[run]) - 1.0, 0.0, repeats[run] - 1.0).astype(jnp.int32)
     before = jnp.cumsum(runs.repeats.astype(jnp.int32))[run] - runs.repeats[run].astype(jnp.int32)
     halted = jnp.any(hit)
-    valid = ~jnp.isnan(at.threshold_rate) & (jnp.sum(repeats) == runs.length)
+    valid = ~jnp.isnan(at.threshold_rate) & (jnp.sum(repeats) == runs.length) & jnp.all(repeats >= 0.0)
     index = jnp.where(halted, before + inside, jnp.int32(runs.length))
     return Halt(jnp.where(valid, index, -1).astype(jnp.int32), halted & valid)
 
 
-@float64(static_argnames=("rows", "noise_name"))
-def _log_p(runs: Runs, at: _sparse.Parameters, *, rows: int, noise_name: str) -> jax.Array:
+@float64(static_argnames=("rows", "noise_name", "expand"))
+def _log_p(runs: Runs, at: _sparse.Parameters, *, rows: int, noise_name: str, expand: bool) -> jax.Array:
     length, repeats = runs.length, runs.repeats.astype(jnp.int32)
-    expand = len(runs.scores) != length
     run = jnp.repeat(jax.lax.iota(jnp.int32, len(runs.scores)), repeats, total_repeat_length=length)
     before = jnp.cumsum(repeats) - repeats
     inside = (jax.lax.iota(jnp.int32, length) - before[run]).astype(jnp.float64)

@@ -1,0 +1,289 @@
+"""The choice of the event, on pilot runs: by predicted certificate, frozen before certification.
+
+The codes of a feature are cut into cells at values that the pilot shows (each frequent value is a cell of its own). The
+first half of the pilot orders the cells; an event is a prefix of an order, or a half-line. The second half scores all
+of them, on all features and in both directions, by the epsilon that the planned number of certification runs would
+certify (a ratio at a fixed mass would waste runs: an event with twice the mass needs half as many).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+from scipy import special
+
+from jaxdp.audit import _codes
+from jaxdp.audit._outputs import MAX_COORDINATES, TABLE, Feature, Layout, Table
+
+__all__ = ["EDGES", "FEW_EDGES", "Event", "choose", "coordinates", "count_cells", "find_edges", "pad"]
+
+EDGES = 1024
+"""Length of a list of edges, padded. There are at most EDGES + 1 cells."""
+FEW_EDGES = 32
+"""Length of the short list, which certification uses when neighbouring cells have merged enough."""
+MAX_NESTED = 31
+ZB=2.0
+ZT=1.5
+_MAX_VALUES = 500
+_QUANTILES = 256
+_SMOOTHINGS = (1, 9, 33)
+
+
+@dataclasses.dataclass(frozen=True)
+class Event:
+    """An event and the nested family around it, as a table over the cells of one feature.
+
+    Attributes:
+        feature: Number of the feature.
+        reverse: Whether the event is more likely on the neighbour.
+        edges: Edges of the cells, in the codes of the feature.
+        levels: (cells,) the nested event j holds in the cells of level at most j.
+        nested: Number of nested events.
+        main: Which of them is the event.
+        text: The event in words.
+    """
+
+    feature: int
+    reverse: bool
+    edges: np.ndarray
+    levels: np.ndarray
+    nested: int
+    main: int
+    text: str
+
+    def hits(self, cells: np.ndarray) -> np.ndarray:
+        """(sides, nested) hits of the nested events, from the counts (sides, cells or more)."""
+        counts = np.zeros((len(cells), self.nested + 1), np.int64)
+        np.add.at(counts, (slice(None), self.levels), cells[:, : len(self.levels)])
+        return np.cumsum(counts, axis=1)[:, : self.nested]
+
+
+def coordinates(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """The coordinates that become features: all, or those whose distributions differ most (Kolmogorov distance)."""
+    if one.shape[1] <= MAX_COORDINATES:
+        return np.arange(one.shape[1])
+    one, other = one[:1000], other[:1000]
+    cuts = np.quantile(np.concatenate([one, other]), np.linspace(0.0, 0.97, 32), axis=0, method="lower")
+    distance = [
+        np.max(np.abs((one[:, [j]] <= cuts[None, :, j]).mean(axis=0) - (other[:, [j]] <= cuts[None, :, j]).mean(axis=0)))
+        for j in range(one.shape[1])
+    ]
+    return np.sort(np.argsort(-np.array(distance), kind="stable")[:MAX_COORDINATES])
+
+
+def find_edges(codes: np.ndarray, feature: Feature) -> np.ndarray:
+    """Sorted edges between the cells of a feature, from pilot codes of both sides."""
+    if feature.table:
+        return np.arange(TABLE, dtype=codes.dtype)
+    values, counts = np.unique(codes, return_counts=True)
+    if len(values) > _MAX_VALUES:
+        ranks = np.searchsorted(np.cumsum(counts), np.arange(1, _QUANTILES) * (len(codes) / _QUANTILES))
+        quantiles = values[ranks]
+        values = values[counts * _QUANTILES >= len(codes)]
+    else:
+        quantiles = values[:0]
+    limits = np.iinfo(codes.dtype)
+    # A frequent value is cut off on both sides; below the smallest integer there is nothing to cut.
+    below = values[values > limits.min] - 1
+    apart = np.array(_codes.float_edges(feature.dtype), codes.dtype)
+    edges = np.unique(np.concatenate([values, below, quantiles, apart]))
+    return edges[edges < limits.max]
+
+
+def count_cells(codes: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Counts of the cells of one side; cell i holds the codes above edges[i - 1] and up to edges[i]."""
+    # Sorting the codes is several times faster than searching for each of them.
+    below = np.searchsorted(np.sort(codes), edges, side="right")
+    return np.diff(below, prepend=0, append=len(codes))
+
+
+def pad(edges: np.ndarray, size: int) -> np.ndarray:
+    """Edges followed by the largest integer, which no code exceeds."""
+    return np.concatenate([edges, np.full(size - len(edges), np.iinfo(edges.dtype).max, edges.dtype)])
+
+
+def choose(
+    layout: Layout,
+    features: tuple[Feature, ...],
+    edges: list[np.ndarray],
+    ordering: list[np.ndarray],
+    scoring: list[np.ndarray],
+    table: Table | None,
+    *,
+    runs: int,
+    alpha: float,
+    epsilon: float,
+    delta: float,
+) -> Event:
+    """The event with the best predicted certificate.
+
+    Args:
+        layout: Structure of the outputs.
+        features: The features.
+        edges: Edges of each feature.
+        ordering: Counts (2, cells) of each feature on the first half of the pilot, summary first.
+        scoring: The same on the second half.
+        table: The table of whole outputs, if it is a feature.
+        runs: Planned certification runs on each side.
+        alpha: Planned error probability.
+        epsilon: Claimed epsilon (only the nested events depend on it).
+        delta: Claimed delta.
+
+    Returns:
+        The event, with up to MAX_NESTED nested events around it.
+    """
+    families = []
+    for index, feature in enumerate(features):
+        for reverse in (False, True):
+            first, second = (half[index][::-1] if reverse else half[index] for half in (ordering, scoring))
+            for order, independent in _orders(first, feature):
+                # Half-lines owe nothing to the first half, which therefore scores them too.
+                counts = first + second if independent else second
+                hits = np.cumsum(counts[:, order], axis=1)
+                families.append((index, reverse, order, hits, counts.sum(axis=1), _caution(order, feature)))
+    for share in (1.0, 0.5, 0.0):
+        predicted = [_predict(*family[3:5], share * family[5], runs, alpha, delta) for family in families]
+        winner = int(np.argmax([np.max(values) for values in predicted]))
+        best, length = float(np.max(predicted[winner])), int(np.argmax(predicted[winner])) + 1
+        # Caution costs power where little can be certified: there, a guess is better than nothing.
+        if best > 0.0:
+            break
+    index, reverse, order = families[winner][:3]
+    both = ordering[index] + scoring[index]
+    starts = _nested(both[::-1] if reverse else both, order, length, max(epsilon, best, 0.1))
+    levels = np.empty(len(order), np.int64)
+    levels[order] = np.searchsorted(starts, np.arange(len(order)), side="right")
+    inside = np.zeros(len(order), bool)
+    inside[order[:length]] = True
+    changes = np.flatnonzero(levels[1:] != levels[:-1])
+    return Event(
+        feature=index,
+        reverse=reverse,
+        edges=edges[index][changes],
+        levels=np.append(levels[changes], levels[-1]),
+        nested=len(starts),
+        main=int(np.searchsorted(starts, length)),
+        text=_describe(layout, features[index], edges[index], inside, table),
+    )
+
+
+def _orders(counts: np.ndarray, feature: Feature) -> list[tuple[np.ndarray, bool]]:
+    """Orders of the cells, most suspicious first: by shrunk and smoothed likelihood ratio, up and down.
+
+    The flag says whether the order is independent of the counts.
+    """
+    cells = counts.shape[1]
+    natural = np.arange(cells)
+    empty = counts.sum(axis=0) == 0
+    orders = []
+    for width in _SMOOTHINGS:
+        if width > 1 and (feature.table or cells < 2 * width):
+            continue
+        one, other = _smooth(counts, width)
+        # Empty cells come last, so that an event is described by outputs that occur.
+        orders.append((np.lexsort((-np.log((one + 1.0) / (other + 1.0)), empty)), False))
+    if not feature.table:
+        # No NaN is on either side of a threshold.
+        nan = natural == cells - 1 if jnp.issubdtype(feature.dtype, jnp.floating) else np.zeros(cells, bool)
+        orders += [(np.lexsort((natural, nan)), True), (np.lexsort((-natural, nan)), True)]
+    return orders
+
+
+def _smooth(counts: np.ndarray, width: int) -> np.ndarray:
+    """Sums over windows of cells, cut off at the ends."""
+    total = np.cumsum(np.pad(counts, ((0, 0), (1, 0))), axis=1)
+    place = np.arange(counts.shape[1])
+    low, high = np.maximum(place - width // 2, 0), np.minimum(place + width // 2 + 1, counts.shape[1])
+    return (total[:, high] - total[:, low]).astype(np.float64)
+
+
+def _caution(order: np.ndarray, feature: Feature) -> np.ndarray:
+    """Standard errors by which the pilot's frequencies of each prefix are distrusted.
+
+    The best of many events is partly the luckiest. There are few half-lines and many unions of cells: an event in
+    many pieces has to show more.
+    """
+    if feature.table:
+        return np.full(len(order), ZT)
+    position = np.empty(len(order), np.int64)
+    position[order] = np.arange(len(order))
+    # Two neighbouring cells become one piece when the later of them joins the event.
+    joined = np.bincount(np.maximum(position[1:], position[:-1]), minlength=len(order))
+    pieces = np.arange(1, len(order) + 1) - np.cumsum(joined)
+    return np.minimum(ZB + 0.5 * np.log2(pieces), 3.0)
+
+
+def _predict(
+    hits: np.ndarray, pilot: np.ndarray, caution: np.ndarray, runs: int, alpha: float, delta: float
+) -> np.ndarray:
+    """Predicted certificates of events with pilot hits (2, events) among `pilot` (2,) runs.
+
+    Score limits stand for the exact ones, which are a thousand times slower.
+    """
+    quantile = -float(special.ndtri(alpha / 2.0))
+    pilot = np.maximum(pilot, 1).astype(np.float64)
+    one = _score_limit(_score_limit(hits[0] / pilot[0], pilot[0], -caution), runs, -quantile)
+    other = _score_limit(_score_limit(hits[1] / pilot[1], pilot[1], caution), runs, quantile)
+    certified = one > delta
+    ratio = np.log(np.where(certified, one - delta, 1.0) / other)
+    # Where nothing can be certified, at least the most promising event is taken; the sure event never is.
+    ratio = np.where(certified, ratio, one - delta - 1e6)
+    ratio[-1] = -1e7
+    return ratio
+
+
+def _score_limit(p: np.ndarray, n: float, z: float | np.ndarray) -> np.ndarray:
+    """Wilson's score limit on the side of the sign of z."""
+    centre = p + z * z / (2.0 * n)
+    spread = z * np.sqrt(np.maximum(p * (1.0 - p), 0.0) / n + z * z / (4.0 * n * n))
+    return np.clip((centre + spread) / (1.0 + z * z / n), 0.0, 1.0)
+
+
+def _nested(counts: np.ndarray, order: np.ndarray, length: int, epsilon: float) -> np.ndarray:
+    """Lengths of up to MAX_NESTED prefixes: the event, those best for delta at some epsilon, even masses."""
+    one, other = np.cumsum(counts[:, order], axis=1) / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    grid = np.exp(np.minimum(np.linspace(0.0, 1.5 * epsilon, MAX_NESTED), 700.0))
+    best = np.argmax(one[None, :] - grid[:, None] * other[None, :], axis=1) + 1
+    even = np.searchsorted(one + other, np.arange(1, MAX_NESTED) * (2.0 / MAX_NESTED)) + 1
+    lengths = dict.fromkeys([length, *best.tolist(), *even[even < len(order)].tolist()])
+    return np.sort(np.array(list(lengths)[:MAX_NESTED]))
+
+
+def _describe(layout: Layout, feature: Feature, edges: np.ndarray, inside: np.ndarray, table: Table | None) -> str:
+    """The event in words: a threshold, or a list of values and intervals."""
+    if feature.table:
+        pieces = [layout.spell(table.rows[cell]) for cell in np.flatnonzero(inside[: int(table.used)])]
+        rest = ["any other output"] if inside[TABLE] else []
+        return f"{feature.name} in {{{_shorten(pieces)}}}{' or ' if pieces and rest else ''}{''.join(rest)}"
+    real = jnp.issubdtype(feature.dtype, jnp.floating)
+    nan = bool(real and inside[-1])
+    cells = np.flatnonzero(np.diff(np.concatenate([[False], inside[:-1] if real else inside, [False]])))
+    pieces, spell = [], lambda code: _codes.spell(code, feature.dtype)
+    for start, stop in cells.reshape(-1, 2):
+        low = edges[start - 1] if start else None
+        # Infinity is the end of the line: "(1, inf]" is "> 1".
+        high = edges[stop - 1] if stop < len(inside) and (stop - start == 1 or not real or stop < len(inside) - 1) else None
+        pieces.append(_piece(low, high, real, spell))
+    if len(cells) == 2 and not nan and pieces[0][0] in "<>":
+        return f"{feature.name} {pieces[0]}"
+    return f"{feature.name} in {{{_shorten(pieces + ['nan'] * nan)}}}"
+
+
+def _piece(low: int | None, high: int | None, real: bool, spell) -> str:
+    """The codes above low and up to high."""
+    if low is None or high is None:
+        if low is None and high is None:
+            return "anything"
+        if low is None:
+            return f"<= {spell(high)}"
+        return f"> {spell(low)}" if real else f">= {spell(low + 1)}"
+    if int(high) - int(low) == 1:
+        return spell(high)
+    return f"({spell(low)}, {spell(high)}]" if real else f"{spell(low + 1)} to {spell(high)}"
+
+
+def _shorten(pieces: list[str], most: int = 8) -> str:
+    more = len(pieces) - most
+    return ", ".join(pieces[:most]) + (f", ... {more} more" if more > 0 else "")

@@ -1,0 +1,181 @@
+"""One audit under way: pilot, choice of the event and certification, on the engines of both sides."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxdp.audit import _blocks, _events
+from jaxdp.audit._blocks import Choice, Engine, Totals
+from jaxdp.audit._events import Event
+from jaxdp.audit._outputs import Feature, Table
+from jaxdp.audit._summaries import Summary
+
+__all__ = ["Session"]
+
+# Parts of an audit, each on keys of its own.
+_ORDERING, _MORE_ORDERING, _SCORING, _CERTIFICATION = range(4)
+# A pilot half of at most this many runs and scalars is cut into cells on the host; the rest is counted on the device.
+HOST_RUNS = 2**17
+HOST_SCALARS = 2**23
+# Cells are found on this many pilot runs of each side.
+_EDGE_RUNS = 2**15
+
+_ENGINES: OrderedDict[Hashable, Engine] = OrderedDict()
+_ENGINES_KEPT = 64
+_LOCK = threading.Lock()
+
+
+class Session:
+    """State of one audit.
+
+    Args:
+        key: One typed key.
+        run: The sampler, (key, summary) -> output.
+        summaries: Summary and neighbour.
+        devices: Devices of one platform.
+        total: Runs on each side, for the progress.
+        progress: Called with the share done, or None.
+    """
+
+    def __init__(self, key: jax.Array, run: Callable, summaries: tuple, devices: tuple, *, total: int, progress: Any):
+        placement = _blocks.placement(devices)
+        self.key = jax.device_put(key, placement)
+        self.sides = [Summary.of(summary, placement) for summary in summaries]
+        self.engines = [_engine(run, side, self.key, devices) for side in self.sides]
+        self.layout = self.engines[0].layout
+        if self.engines[1].layout != self.layout:
+            raise ValueError(
+                "mechanism must return outputs of one structure on summary and neighbour, got "
+                f"{self.layout.leaves} and {self.engines[1].layout.leaves}"
+            )
+        self.columns = np.zeros(0, np.int64)
+        self.features: tuple[Feature, ...] = ()
+        self.table: Table | None = None
+        self.progress, self.done, self.total = progress, 0, total
+        self.compiled_before = self._compiled()
+
+    @property
+    def seconds_compile(self) -> float:
+        """Time spent so far in first calls of compiled programs."""
+        return self._compiled() - self.compiled_before
+
+    def select(self, pilot: int, runs: int, *, alpha: float, epsilon: float, delta: float) -> Event:
+        """Chooses the event on `pilot` runs of each side, for `runs` certification runs."""
+        first, second = pilot // 2, pilot - pilot // 2
+        host = max(min(HOST_RUNS, HOST_SCALARS // self.layout.size), 64)
+        codes = self._draw(_ORDERING, min(first, host))
+        sample = [np.concatenate([side[j][:_EDGE_RUNS] for side in codes]) for j in range(len(self.features))]
+        edges = [_events.find_edges(values, feature) for values, feature in zip(sample, self.features, strict=True)]
+        ordering = _on_host(codes, edges)
+        if first > host:
+            more = self._count_all(_MORE_ORDERING, first - host, edges)
+            ordering = [one + other for one, other in zip(ordering, more, strict=True)]
+        if second > host:
+            scoring = self._count_all(_SCORING, second, edges)
+        else:
+            scoring = _on_host(self._draw(_SCORING, second), edges)
+        return _events.choose(
+            self.layout,
+            self.features,
+            edges,
+            ordering,
+            scoring,
+            self.table,
+            runs=runs,
+            alpha=alpha,
+            epsilon=epsilon,
+            delta=delta,
+        )
+
+    def certify(self, event: Event, runs: int) -> np.ndarray:
+        """Counts (2, cells) of the event's cells on fresh runs."""
+        statistics = self.layout.statistics_count
+        kind, column = 0, event.feature
+        if self.features[event.feature].table:
+            kind, column = 1 + (statistics > 0), 0
+        elif event.feature >= len(self.columns):
+            kind, column = 1, event.feature - len(self.columns)
+        else:
+            column = self.columns[event.feature]
+        size = _events.FEW_EDGES if len(event.edges) <= _events.FEW_EDGES else _events.EDGES
+        choice = Choice(np.int32(kind), np.int32(column), _events.pad(event.edges, size), self.table)
+        return self._count(_CERTIFICATION, runs, choice, (size + 1,))
+
+    def _draw(self, part: int, runs: int) -> list[list[np.ndarray]]:
+        """Codes of all features on the host, for each side. The first call decides what the features are."""
+        drawn = [
+            engine.draw(self.key, side.arguments, part, number, runs)
+            for number, (engine, side) in enumerate(zip(self.engines, self.sides, strict=True))
+        ]
+        self._advance(runs)
+        if not self.features:
+            self.columns = _events.coordinates(drawn[0][0], drawn[1][0])
+            self.features = self.layout.features(self.columns)
+            if self.layout.tabled:
+                self.table = self.layout.table(np.concatenate([side[2][:_EDGE_RUNS] for side in drawn]))
+        return [self._read(*side) for side in drawn]
+
+    def _read(self, coordinates: np.ndarray, statistics: np.ndarray, *rows: np.ndarray) -> list[np.ndarray]:
+        codes = [coordinates[:, column] for column in self.columns] + list(statistics.T)
+        return codes + [self.layout.find(row, self.table) for row in rows]
+
+    def _count_all(self, part: int, runs: int, edges: list[np.ndarray]) -> list[np.ndarray]:
+        """Counts (2, cells) of the cells of each feature."""
+        padded = np.stack([_events.pad(each, _events.EDGES) for each in edges])
+        choice = (self.columns.astype(np.uint32), padded, self.table)
+        counts = self._count(part, runs, choice, (len(edges), _events.EDGES + 1))
+        return [counts[:, j, : len(each) + 1] for j, each in enumerate(edges)]
+
+    def _count(self, part: int, runs: int, choice: Any, shape: tuple[int, ...]) -> np.ndarray:
+        """Streams the runs of a part through the devices, both sides in turn, in calls of about a quarter second."""
+        totals, first, blocks = Totals(shape), 0, -(-runs // _blocks.BLOCK)
+        while first < blocks:
+            share = min(self.engines[0].share, -(-(blocks - first) // len(self.engines[0].devices)))
+            arguments = (part, runs, first, share, choice)
+            compiled, started = self._compiled(), time.perf_counter()
+            pending = [
+                engine.dispatch(self.key, side.arguments, number, *arguments)
+                for number, (engine, side) in enumerate(zip(self.engines, self.sides, strict=True))
+            ]
+            for number, counters in enumerate(pending):
+                totals.add(number, counters)
+            seconds = time.perf_counter() - started - (self._compiled() - compiled)
+            self.engines[0].resize(share, seconds)
+            before, first = first, first + share * len(self.engines[0].devices)
+            self._advance(min(first * _blocks.BLOCK, runs) - before * _blocks.BLOCK)
+        return totals.counts
+
+    def _advance(self, runs: int) -> None:
+        self.done += runs
+        if self.progress is not None:
+            self.progress(self.done / self.total)
+
+    def _compiled(self) -> float:
+        return sum(engine.seconds_compile for engine in {id(engine): engine for engine in self.engines}.values())
+
+
+def _on_host(codes: list[list[np.ndarray]], edges: list[np.ndarray]) -> list[np.ndarray]:
+    """Counts (2, cells) of the cells of each feature, from codes on the host."""
+    return [np.stack([_events.count_cells(side[j], each) for side in codes]) for j, each in enumerate(edges)]
+
+
+def _engine(run: Callable, summary: Summary, key: jax.Array, devices: tuple) -> Engine:
+    """The compiled programs for a sampler, kept for later audits of the same object on summaries of the same shape."""
+    # A bound method is a new object each time it is read from its owner.
+    owner = (id(run.__self__), run.__func__) if inspect.ismethod(run) else id(run)
+    name = (owner, summary.signature, key.dtype, devices, bool(jax.config.jax_enable_x64))
+    with _LOCK:
+        engine = _ENGINES.pop(name, None) or Engine(run, summary, key, devices)
+        # The engine holds the sampler, so that its id stays its own as long as the engine is kept.
+        _ENGINES[name] = engine
+        while len(_ENGINES) > _ENGINES_KEPT:
+            _ENGINES.popitem(last=False)
+    return engine

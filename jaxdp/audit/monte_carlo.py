@@ -1,0 +1,178 @@
+"""Black-box Monte-Carlo audits: a certified lower bound on the privacy loss of any sampler, from streamed counts."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxdp import _check
+from jaxdp.audit._session import Session
+from jaxdp.audit.report import AuditReport
+
+__all__ = ["monte_carlo"]
+
+
+def monte_carlo(
+    key: jax.Array,
+    mechanism: Any,
+    summary: Any,
+    neighbour: Any,
+    *,
+    num_samples: int = 2**20,
+    confidence: float = 0.95,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    selection: float = 0.2,
+    devices: Sequence[Any] | None = None,
+    progress: Callable[[float], Any] | None = None,
+) -> AuditReport:
+    """Certifies a lower bound on the privacy loss of a mechanism on two neighbouring inputs, from samples alone.
+
+    A pilot (the share `selection` of the runs) chooses an event S and a direction; fresh runs then count how often S
+    happens on both inputs. With probability at least `confidence` over the certification runs,
+
+        epsilon_lower = max(0, log((L - delta) / U)) <= true epsilon at delta,
+
+    where L and U are one-sided Clopper-Pearson limits at half of alpha = 1 - confidence each: lower for P(S) on the one
+    input, upper on the other. The claim is refuted if epsilon_lower exceeds it. This holds for every mechanism; the
+    choice of the event only decides how much is certified. Other pairs of inputs may lose more: nothing here shows
+    that a claim is right.
+
+    Runs are independent given the key, and the counts are the same for any number of devices (see
+    `jaxdp.audit._blocks` for the keys). Memory does not grow with num_samples.
+
+    Args:
+        key: One typed key. Consumed.
+        mechanism: An object with `sample(key, summary)` and `privacy()`, or a function (key, summary) -> output, which
+            needs `epsilon`. An output is a pytree of booleans, integers and floats of fixed shapes; NaN and infinities
+            are outputs like others. It must be a pure JAX function that vmaps over keys, and must not change
+            between audits: its compiled program is kept.
+        summary: What the mechanism reads on the one input, any pytree. Both inputs share one compiled program if
+            their leaves have equal shapes and survive 32 bits; 64-bit NumPy values that do not are compiled in, exact.
+        neighbour: The same on the neighbouring input.
+        num_samples: Runs on each input, selection included, at least 100.
+        confidence: Confidence of the certificate, in (0, 1).
+        epsilon: The claim to test; by default that of `mechanism.privacy()`.
+        delta: The claimed delta; by default that of `mechanism.privacy()`, or 0 for a function.
+        selection: Share of the runs that chooses the event, in (0, 1).
+        devices: Devices to spread the blocks over; by default all of `jax.devices()`.
+        progress: Called with the share of the work done, from 0 to 1, between steps.
+
+    Returns:
+        An AuditReport.
+
+    Raises:
+        ValueError: An argument is out of range, or the outputs on both inputs differ in structure.
+
+    Example:
+        Randomised response that tells the truth with probability 3/4 loses log 3 = 1.0986:
+
+        >>> import jax
+        >>> def respond(key, bit):
+        ...     return bit ^ jax.random.bernoulli(key, 0.25)
+        >>> report = monte_carlo(jax.random.key(0), respond, False, True, epsilon=1.0, confidence=0.999)
+        >>> report.refuted, report.event
+        (True, 'output in {False}')
+        >>> 1.07 < report.epsilon_lower < 1.0986
+        True
+    """
+    started = time.perf_counter()
+    _check.key(key)
+    num_samples = _samples(num_samples)
+    confidence, selection = _share("confidence", confidence), _share("selection", selection)
+    run, (epsilon, delta) = _sampler(mechanism), _claim(mechanism, epsilon, delta)
+    devices = _devices(devices)
+    if progress is not None and not callable(progress):
+        raise ValueError(f"progress must be a function of one number, got {progress!r}")
+    pilot = min(max(round(selection * num_samples), 2), num_samples - 1)
+    runs = num_samples - pilot
+    session = Session(key, run, (summary, neighbour), devices, total=num_samples, progress=progress)
+    event = session.select(pilot, runs, alpha=1.0 - confidence, epsilon=epsilon, delta=delta)
+    hits = event.hits(session.certify(event, runs))
+    one, other = hits[::-1] if event.reverse else hits
+    seconds = time.perf_counter() - started
+    return AuditReport(
+        mechanism=_name(mechanism),
+        epsilon=epsilon,
+        delta=delta,
+        confidence=confidence,
+        num_samples=num_samples,
+        event=event.text,
+        direction="neighbour over summary" if event.reverse else "summary over neighbour",
+        hits=int(one[event.main]),
+        runs=runs,
+        other_hits=int(other[event.main]),
+        other_runs=runs,
+        nested_hits=tuple(one.tolist()),
+        nested_other_hits=tuple(other.tolist()),
+        devices=f"{len(devices)} {devices[0].platform}",
+        seconds_compile=session.seconds_compile,
+        seconds_run=seconds - session.seconds_compile,
+    )
+
+
+def _samples(value: Any) -> int:
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer) or not 100 <= value <= 2**45:
+        raise ValueError(f"num_samples must be an integer from 100 to 2**45, got {value!r}")
+    return int(value)
+
+
+def _share(name: str, value: Any) -> float:
+    number = _number(name, value)
+    if not 0.0 < number < 1.0:
+        raise ValueError(f"{name} must lie strictly between 0 and 1, got {value!r}")
+    return number
+
+
+def _number(name: str, value: Any) -> float:
+    """A concrete real number as a float."""
+    try:
+        number = math.nan if isinstance(value, str) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if math.isnan(number):
+        raise ValueError(f"{name} must be a real number, got {value!r}")
+    return number
+
+
+def _sampler(mechanism: Any) -> Callable:
+    """The function (key, summary) -> output of a mechanism."""
+    run = getattr(mechanism, "sample", mechanism)
+    if not callable(run):
+        raise ValueError(f"mechanism must have a method sample or be a function (key, summary), got {mechanism!r}")
+    return run
+
+
+def _claim(mechanism: Any, epsilon: Any, delta: Any) -> tuple[float, float]:
+    """The claimed epsilon and delta: those given, else those of the mechanism."""
+    if epsilon is None or delta is None:
+        stated = mechanism.privacy() if hasattr(mechanism, "privacy") else None
+        if epsilon is None and stated is None:
+            raise ValueError("epsilon must be given for a mechanism without privacy(), got None")
+        epsilon = stated.epsilon if epsilon is None else epsilon
+        delta = getattr(stated, "delta", 0.0) if delta is None else delta
+    claim = _number("epsilon", epsilon), _number("delta", delta)
+    if not 0.0 <= claim[0] < math.inf:
+        raise ValueError(f"epsilon must be nonnegative and finite, got {epsilon!r}")
+    if not 0.0 <= claim[1] < 1.0:
+        raise ValueError(f"delta must be in [0, 1), got {delta!r}")
+    return claim
+
+
+def _devices(devices: Any) -> tuple[Any, ...]:
+    found = tuple(jax.devices()) if devices is None else tuple(devices)
+    if not found or not all(isinstance(device, jax.Device) for device in found) or len(set(found)) < len(found):
+        raise ValueError(f"devices must be distinct JAX devices, at least one, got {devices!r}")
+    if len({device.platform for device in found}) > 1:
+        raise ValueError(f"devices must be of one platform, got {devices!r}")
+    return found
+
+
+def _name(mechanism: Any) -> str:
+    """Class of a record, name of a function."""
+    return getattr(mechanism, "__qualname__", type(mechanism).__name__)
