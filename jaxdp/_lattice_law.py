@@ -126,9 +126,10 @@ def loss_at(shift: Any, rate: Any, delta: Any) -> jax.Array:
     _, loss = jax.lax.fori_loop(0, 64, halve, (jnp.zeros_like(top), top))
     loss = jnp.where(hockey_stick(shift, rate, 0.0) <= delta, 0.0, loss)
     loss = jnp.where(hockey_stick(shift, rate, top) > delta, jnp.inf, loss)
-    return jnp.where(jnp.isnan(size(rate)), jnp.nan, loss)
+    return jnp.where(jnp.isnan(size(rate) + delta), jnp.nan, loss)
 
 
+@np.errstate(divide="ignore")  # a coordinate whose laws have disjoint supports
 def _losses(shift: Any, rate: Any) -> tuple[np.ndarray, np.ndarray, float]:
     """Privacy losses of a vector, their probabilities, and the mass where the loss is infinite; on the host."""
     if _check.is_traced(shift) or _check.is_traced(rate):
@@ -156,6 +157,7 @@ def _losses(shift: Any, rate: Any) -> tuple[np.ndarray, np.ndarray, float]:
 _tail_64 = float64(_tail)
 
 
+@np.errstate(over="ignore")
 def vector_hockey_stick(shift: Any, rate: Any, epsilon: Any) -> float:
     losses, pmf, infinite = _losses(shift, rate)
     return float(infinite + np.sum(pmf * np.maximum(-np.expm1(float(epsilon) - losses), 0.0)))
@@ -163,8 +165,8 @@ def vector_hockey_stick(shift: Any, rate: Any, epsilon: Any) -> float:
 
 def vector_loss_at(shift: Any, rate: Any, delta: Any) -> float:
     losses, pmf, infinite = _losses(shift, rate)
-    if infinite > delta:
-        return np.inf
+    if not infinite <= delta:
+        return np.nan if np.isnan(delta) else np.inf
     p = infinite + np.cumsum(pmf[::-1])
     q = np.cumsum((pmf * np.exp(-losses))[::-1])
     with np.errstate(divide="ignore", invalid="ignore"):

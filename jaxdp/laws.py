@@ -78,7 +78,7 @@ class DiscreteLaw:
     def quantile(self, prob: float) -> Any:
         """The first outcome, in the order of `outcomes`, at which the cumulative probability reaches prob."""
         index = _ordered_quantile(self.log_p, prob)
-        return jax.tree.map(lambda leaf: jnp.asarray(leaf)[index], self.outcomes)
+        return jax.tree.map(lambda leaf: _row(leaf, index), self.outcomes)
 
     def max_divergence(self, other: DiscreteLaw) -> jax.Array:
         """Sup over events of log P(event) / Q(event): the pure privacy loss from self to other, maybe inf."""
@@ -216,13 +216,15 @@ def _distance(values: Any, truth: Any) -> Any:
 @float64
 def _ordered_quantile(log_p: Any, prob: Any) -> Any:
     cumulative = jnp.cumsum(jnp.exp(log_p))
-    return jnp.minimum(jnp.searchsorted(cumulative, prob), len(log_p) - 1)
+    index = jnp.minimum(jnp.searchsorted(cumulative, prob), len(log_p) - 1)
+    return jnp.where(jnp.isnan(cumulative[-1] + prob), -1, index).astype(jnp.int32)
 
 
 @float64
 def _quantile(log_p: Any, values: Any, prob: Any) -> Any:
     order = jnp.argsort(values)
-    return values[order][_ordered_quantile(log_p[order], prob)]
+    index = _ordered_quantile(log_p[order], prob)
+    return jnp.where(index < 0, jnp.nan, values[order][index].astype(jnp.float64))
 
 
 @float64
@@ -248,4 +250,5 @@ def _loss_at(log_p: Any, log_q: Any, delta: Any) -> Any:
     order = jnp.argsort(-ratio)
     p, q = jnp.cumsum(jnp.exp(log_p)[order]), jnp.cumsum(jnp.exp(log_q)[order])
     loss = jnp.where(p > delta, jnp.log(jnp.maximum(p - delta, 0.0)) - jnp.log(q), -jnp.inf)
-    return jnp.where(jnp.any(jnp.isnan(ratio)), jnp.nan, jnp.maximum(jnp.max(loss), 0.0))
+    bad = jnp.any(jnp.isnan(ratio)) | jnp.isnan(delta)
+    return jnp.where(bad, jnp.nan, jnp.maximum(jnp.max(loss), 0.0))

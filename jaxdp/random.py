@@ -45,8 +45,8 @@ def exponential(key: jax.Array, shape: tuple[int, ...] = (), dtype: jnp.dtype = 
         Array of `shape` in [2^-65, 45.1].
 
     Law:
-        P(E > t) = e^-t to relative precision 1e-7 (float64: 1e-9) wherever it is at least 2^-40, and likewise
-        P(E <= t) = 1 - e^-t, which `jax.random.exponential` cuts to multiples of 2^-23.
+        P(E > t) = e^-t to relative precision 1e-6 (float64: 1e-7) wherever it is at least 2^-40, and P(E <= t) =
+        1 - e^-t to 1e-7 likewise, which `jax.random.exponential` cuts to multiples of 2^-23.
 
     Floating point:
         64 random bits: one bit chooses the half of the law, 63 the place in it.
@@ -79,7 +79,7 @@ def geometric(key: jax.Array, rate: float | jax.Array, shape: tuple[int, ...] = 
 
     Floating point:
         Each digit compares 64 random bits (96 where its probability is below 2^-32) with an integer threshold:
-        log-ratios of the realised law are off by at most 4e-10, its total variation by less than 2^-50.
+        log-ratios of the realised law are off by at most 1.3e-9, its total variation by less than 2^-50.
 
     Example:
         >>> jaxdp.random.geometric(jax.random.key(0), 0.5, (2,)).dtype

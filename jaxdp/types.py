@@ -80,7 +80,8 @@ class Privacy:
         """The guarantee as an event for the accountants of the optional package dp-accounting.
 
         Every epsilon-DP mechanism is a post-processing of binary randomised response with the same epsilon, so
-        that event dominates it. Use an accountant with `NeighboringRelation.REPLACE_ONE`. The event cannot
+        that event dominates it. Use an accountant with `NeighboringRelation.REPLACE_ONE`, and compose repeated
+        events one by one: dp-accounting 0.6 ignores the count of `compose(event, count)` here. The event cannot
         carry a delta: one below 1e-15 (the end of the noise's support) is left out, for the caller to add up.
 
         Raises:

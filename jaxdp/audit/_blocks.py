@@ -28,10 +28,12 @@ from jaxdp.audit import _codes
 from jaxdp.audit._outputs import Layout
 from jaxdp.audit._summaries import Summary
 
-__all__ = ["BLOCK", "Choice", "Engine", "Totals"]
+__all__ = ["BLOCK", "Choice", "Engine", "Totals", "part_keys", "placement"]
 
 BLOCK = 2**14
 """Logical block: the runs whose keys are split from one key. Counts at a given seed depend on it."""
+PARTS = 4
+"""Parts of an audit, each on keys of its own."""
 FIRST_SHARE = 16
 """Blocks for each device in the first call; later calls are sized to take about SECONDS_PER_CALL."""
 SECONDS_PER_CALL = 0.25
@@ -77,17 +79,17 @@ class Engine:
         self._count = self._compile(self._count_local)
         self._count_all = self._compile(self._count_all_local)
 
-    def draw(self, key: jax.Array, arguments: tuple, part: int, side: int, runs: int) -> list[np.ndarray]:
+    def draw(self, keys: jax.Array, arguments: tuple, part: int, side: int, runs: int) -> list[np.ndarray]:
         """The first `runs` outputs of a part: coordinates, statistics and rows, as codes on the host."""
-        pieces, ids = [], np.uint32([part, side])
+        pending, ids = [], np.uint32([part, side])
         for first in range(0, -(-runs // self.batch), len(self.devices)):
-            call = functools.partial(self._draw, key, arguments, ids, np.uint32(first))
-            found = self._first_call_apart("draw", call, call)
-            pieces.append([np.concatenate(np.asarray(piece)) for piece in found])
+            call = functools.partial(self._draw, keys, arguments, ids, np.uint32(first))
+            pending.append(self._first_call_apart("draw", call, call))
+        pieces = [[np.concatenate(np.asarray(array)) for array in found] for found in pending]
         return [np.concatenate(columns)[:runs] for columns in zip(*pieces, strict=True)]
 
     def dispatch(
-        self, key: jax.Array, arguments: tuple, side: int, part: int, runs: int, first: int, share: int, choice: Any
+        self, keys: jax.Array, arguments: tuple, side: int, part: int, runs: int, first: int, share: int, choice: Any
     ) -> jax.Array:
         """Starts counting `share` blocks of a part on each device; returns the counters, one row per device.
 
@@ -95,7 +97,7 @@ class Engine:
         """
         one = isinstance(choice, Choice)
         program = self._count if one else self._count_all
-        call = functools.partial(program, key, arguments, self._send(choice), np.uint32([part, side]))
+        call = functools.partial(program, keys, arguments, self._send(choice), np.uint32([part, side]))
         plan = (first, share, runs // BLOCK, runs % BLOCK)
         edges = choice.edges if one else choice[1]
         # A call without runs compiles the program.
@@ -125,11 +127,11 @@ class Engine:
         )
         return jax.jit(spread)
 
-    def _draw_local(self, key: jax.Array, arguments: tuple, ids: jax.Array, first: jax.Array) -> tuple:
+    def _draw_local(self, keys: jax.Array, arguments: tuple, ids: jax.Array, first: jax.Array) -> tuple:
         batch = first + lax.axis_index("devices").astype(jnp.uint32)
         pieces = np.uint32(BLOCK // self.batch)
-        keys = _run_keys(_part_key(key, ids), (batch // pieces)[None]).reshape(BLOCK // self.batch, self.batch)
-        mine = keys[(batch % pieces).astype(jnp.int32)]
+        block = _run_keys(keys[ids[0], ids[1]], (batch // pieces)[None]).reshape(BLOCK // self.batch, self.batch)
+        mine = block[(batch % pieces).astype(jnp.int32)]
         chunk = min(self.chunk, self.batch)
 
         def read(keys: jax.Array) -> tuple:
@@ -141,7 +143,7 @@ class Engine:
         found = lax.map(read, mine.reshape(self.batch // chunk, chunk))
         return jax.tree_util.tree_map(lambda piece: piece.reshape(1, self.batch, piece.shape[-1]), found)
 
-    def _count_local(self, key: jax.Array, arguments: tuple, choice: Choice, ids: jax.Array, plan: jax.Array):
+    def _count_local(self, keys: jax.Array, arguments: tuple, choice: Choice, ids: jax.Array, plan: jax.Array):
         def codes(outputs: Any, choice: Choice) -> jax.Array:
             readers = [lambda: lax.dynamic_index_in_dim(self.layout.coordinates(outputs), choice.column, 1, False)]
             if any(leaf.size > 1 for leaf in self.layout.leaves):
@@ -159,9 +161,9 @@ class Engine:
                 found = _codes.cells(lax.optimization_barrier(codes(outputs, received)), received.edges)
                 return _histogram(found, live, received.edges.shape[0] + 1)
 
-        return self._stream(key, arguments, ids, plan, tally, (choice.edges.shape[0] + 1,))
+        return self._stream(keys, arguments, ids, plan, tally, (choice.edges.shape[0] + 1,))
 
-    def _count_all_local(self, key: jax.Array, arguments: tuple, choice: tuple, ids: jax.Array, plan: jax.Array):
+    def _count_all_local(self, keys: jax.Array, arguments: tuple, choice: tuple, ids: jax.Array, plan: jax.Array):
         features, size = choice[1].shape[:2]
 
         def tally(outputs: Any, live: jax.Array) -> jax.Array:
@@ -173,12 +175,12 @@ class Engine:
                 codes = lax.optimization_barrier(jnp.concatenate(columns))
                 return lax.map(lambda pair: _histogram(_codes.cells(*pair), live, size + 1), (codes, edges))
 
-        return self._stream(key, arguments, ids, plan, tally, (features, size + 1))
+        return self._stream(keys, arguments, ids, plan, tally, (features, size + 1))
 
-    def _stream(self, key: jax.Array, arguments: tuple, ids: jax.Array, plan: jax.Array, tally: Callable, shape):
+    def _stream(self, keys: jax.Array, arguments: tuple, ids: jax.Array, plan: jax.Array, tally: Callable, shape):
         """Sums tally(outputs, live) over this device's share of the blocks of a part."""
         first, share, full, rest = plan[0], plan[1], plan[2], plan[3]
-        part_key = _part_key(key, ids)
+        part_key = keys[ids[0], ids[1]]
         blocks = full + (rest > 0).astype(jnp.uint32)
         start = first + lax.axis_index("devices").astype(jnp.uint32) * share
         mine = jnp.where(start < blocks, jnp.minimum(share, blocks - start), np.uint32(0))
@@ -191,13 +193,13 @@ class Engine:
             limit = jnp.where(index < mine, limit, np.uint32(0))
             live = lax.iota(jnp.uint32, BLOCK)[None, :] < limit[:, None]
             pieces = self.lanes * BLOCK // self.chunk
-            keys = _run_keys(part_key, block).reshape(pieces, self.chunk)
+            runs = _run_keys(part_key, block).reshape(pieces, self.chunk)
             live = live.reshape(pieces, self.chunk)
             if pieces == 1:
-                return total + tally(self._many(keys[0], arguments), live[0])
+                return total + tally(self._many(runs[0], arguments), live[0])
 
             def piece(number: jax.Array, total: jax.Array) -> jax.Array:
-                return total + tally(self._many(keys[number], arguments), live[number])
+                return total + tally(self._many(runs[number], arguments), live[number])
 
             return lax.fori_loop(0, pieces, piece, total)
 
@@ -238,8 +240,12 @@ def placement(devices: tuple[Any, ...]) -> NamedSharding:
     return NamedSharding(Mesh(np.array(devices), ("devices",)), PartitionSpec())
 
 
-def _part_key(key: jax.Array, ids: jax.Array) -> jax.Array:
-    return jax.random.fold_in(jax.random.fold_in(key, ids[0]), ids[1])
+@jax.jit
+def part_keys(key: jax.Array) -> jax.Array:
+    """Keys (PARTS, 2) of the parts and sides of an audit."""
+    number = lax.iota(jnp.uint32, PARTS)
+    parts = jax.vmap(lambda part: jax.random.fold_in(key, part))(number)
+    return jax.vmap(lambda part: jax.vmap(lambda side: jax.random.fold_in(part, side))(number[:2]))(parts)
 
 
 def _run_keys(part_key: jax.Array, blocks: jax.Array) -> jax.Array:
@@ -251,10 +257,9 @@ def _run_keys(part_key: jax.Array, blocks: jax.Array) -> jax.Array:
 def _histogram(cell: jax.Array, live: jax.Array, size: int) -> jax.Array:
     """Counts of the cells 0 to size - 1 over the runs that are live."""
     bank = lax.iota(jnp.int32, cell.shape[0]) % np.int32(_BANKS)
-    index = jnp.where(live, cell, np.int32(size)) * np.int32(_BANKS) + bank
-    counters = jnp.zeros((size + 1) * _BANKS, jnp.uint32)
-    counters = counters.at[index].add(np.uint32(1), mode="promise_in_bounds")
-    return jnp.sum(counters.reshape(size + 1, _BANKS), axis=1, dtype=jnp.uint32)[:size]
+    counters = jnp.zeros(size * _BANKS, jnp.uint32)
+    counters = counters.at[cell * np.int32(_BANKS) + bank].add(live.astype(jnp.uint32), mode="promise_in_bounds")
+    return jnp.sum(counters.reshape(size, _BANKS), axis=1, dtype=jnp.uint32)
 
 
 def _as_words(array: Any) -> Any:

@@ -15,19 +15,16 @@ import numpy as np
 from scipy import special
 
 from jaxdp.audit import _codes
+from jaxdp.audit._describe import describe
 from jaxdp.audit._outputs import MAX_COORDINATES, TABLE, Feature, Layout, Table
 
-__all__ = ["EDGES", "FEW_EDGES", "Event", "choose", "coordinates", "count_cells", "find_edges", "pad"]
+__all__ = ["SIZES", "Event", "choose", "coordinates", "count_cells", "find_edges", "pad"]
 
-EDGES = 1024
-"""Length of a list of edges, padded. There are at most EDGES + 1 cells."""
-FEW_EDGES = 32
-"""Length of the short list, which certification uses when neighbouring cells have merged enough."""
+SIZES = (32, 256, 1024)
+"""Lengths of lists of edges: padded to one of these, they share compiled programs."""
 MAX_NESTED = 31
-ZB=2.0
-ZT=1.5
 _MAX_VALUES = 500
-_QUANTILES = 256
+_QUANTILES = 250
 _SMOOTHINGS = (1, 9, 33)
 
 
@@ -99,9 +96,11 @@ def count_cells(codes: np.ndarray, edges: np.ndarray) -> np.ndarray:
     return np.diff(below, prepend=0, append=len(codes))
 
 
-def pad(edges: np.ndarray, size: int) -> np.ndarray:
-    """Edges followed by the largest integer, which no code exceeds."""
-    return np.concatenate([edges, np.full(size - len(edges), np.iinfo(edges.dtype).max, edges.dtype)])
+def pad(lists: list[np.ndarray]) -> np.ndarray:
+    """Lists of edges, all followed by the largest integer, which no code exceeds, up to a common length."""
+    size = next(size for size in SIZES if size >= max(len(edges) for edges in lists))
+    top = np.iinfo(lists[0].dtype).max
+    return np.stack([np.pad(edges, (0, size - len(edges)), constant_values=top) for edges in lists])
 
 
 def choose(
@@ -165,7 +164,7 @@ def choose(
         levels=np.append(levels[changes], levels[-1]),
         nested=len(starts),
         main=int(np.searchsorted(starts, length)),
-        text=_describe(layout, features[index], edges[index], inside, table),
+        text=describe(layout, features[index], edges[index], inside, table),
     )
 
 
@@ -206,13 +205,13 @@ def _caution(order: np.ndarray, feature: Feature) -> np.ndarray:
     many pieces has to show more.
     """
     if feature.table:
-        return np.full(len(order), ZT)
+        return np.full(len(order), 1.5)
     position = np.empty(len(order), np.int64)
     position[order] = np.arange(len(order))
     # Two neighbouring cells become one piece when the later of them joins the event.
     joined = np.bincount(np.maximum(position[1:], position[:-1]), minlength=len(order))
     pieces = np.arange(1, len(order) + 1) - np.cumsum(joined)
-    return np.minimum(ZB + 0.5 * np.log2(pieces), 3.0)
+    return np.minimum(2.0 + 0.5 * np.log2(pieces), 3.0)
 
 
 def _predict(
@@ -249,41 +248,3 @@ def _nested(counts: np.ndarray, order: np.ndarray, length: int, epsilon: float) 
     even = np.searchsorted(one + other, np.arange(1, MAX_NESTED) * (2.0 / MAX_NESTED)) + 1
     lengths = dict.fromkeys([length, *best.tolist(), *even[even < len(order)].tolist()])
     return np.sort(np.array(list(lengths)[:MAX_NESTED]))
-
-
-def _describe(layout: Layout, feature: Feature, edges: np.ndarray, inside: np.ndarray, table: Table | None) -> str:
-    """The event in words: a threshold, or a list of values and intervals."""
-    if feature.table:
-        pieces = [layout.spell(table.rows[cell]) for cell in np.flatnonzero(inside[: int(table.used)])]
-        rest = ["any other output"] if inside[TABLE] else []
-        return f"{feature.name} in {{{_shorten(pieces)}}}{' or ' if pieces and rest else ''}{''.join(rest)}"
-    real = jnp.issubdtype(feature.dtype, jnp.floating)
-    nan = bool(real and inside[-1])
-    cells = np.flatnonzero(np.diff(np.concatenate([[False], inside[:-1] if real else inside, [False]])))
-    pieces, spell = [], lambda code: _codes.spell(code, feature.dtype)
-    for start, stop in cells.reshape(-1, 2):
-        low = edges[start - 1] if start else None
-        # Infinity is the end of the line: "(1, inf]" is "> 1".
-        high = edges[stop - 1] if stop < len(inside) and (stop - start == 1 or not real or stop < len(inside) - 1) else None
-        pieces.append(_piece(low, high, real, spell))
-    if len(cells) == 2 and not nan and pieces[0][0] in "<>":
-        return f"{feature.name} {pieces[0]}"
-    return f"{feature.name} in {{{_shorten(pieces + ['nan'] * nan)}}}"
-
-
-def _piece(low: int | None, high: int | None, real: bool, spell) -> str:
-    """The codes above low and up to high."""
-    if low is None or high is None:
-        if low is None and high is None:
-            return "anything"
-        if low is None:
-            return f"<= {spell(high)}"
-        return f"> {spell(low)}" if real else f">= {spell(low + 1)}"
-    if int(high) - int(low) == 1:
-        return spell(high)
-    return f"({spell(low)}, {spell(high)}]" if real else f"{spell(low + 1)} to {spell(high)}"
-
-
-def _shorten(pieces: list[str], most: int = 8) -> str:
-    more = len(pieces) - most
-    return ", ".join(pieces[:most]) + (f", ... {more} more" if more > 0 else "")

@@ -47,9 +47,10 @@ class Session:
 
     def __init__(self, key: jax.Array, run: Callable, summaries: tuple, devices: tuple, *, total: int, progress: Any):
         placement = _blocks.placement(devices)
-        self.key = jax.device_put(key, placement)
+        key = jax.device_put(key, placement)
+        self.keys = _blocks.part_keys(key)
         self.sides = [Summary.of(summary, placement) for summary in summaries]
-        self.engines = [_engine(run, side, self.key, devices) for side in self.sides]
+        self.engines = [_engine(run, side, key, devices) for side in self.sides]
         self.layout = self.engines[0].layout
         if self.engines[1].layout != self.layout:
             raise ValueError(
@@ -105,14 +106,14 @@ class Session:
             kind, column = 1, event.feature - len(self.columns)
         else:
             column = self.columns[event.feature]
-        size = _events.FEW_EDGES if len(event.edges) <= _events.FEW_EDGES else _events.EDGES
-        choice = Choice(np.int32(kind), np.int32(column), _events.pad(event.edges, size), self.table)
-        return self._count(_CERTIFICATION, runs, choice, (size + 1,))
+        edges = _events.pad([event.edges])[0]
+        choice = Choice(np.int32(kind), np.int32(column), edges, self.table)
+        return self._count(_CERTIFICATION, runs, choice, (len(edges) + 1,))
 
     def _draw(self, part: int, runs: int) -> list[list[np.ndarray]]:
         """Codes of all features on the host, for each side. The first call decides what the features are."""
         drawn = [
-            engine.draw(self.key, side.arguments, part, number, runs)
+            engine.draw(self.keys, side.arguments, part, number, runs)
             for number, (engine, side) in enumerate(zip(self.engines, self.sides, strict=True))
         ]
         self._advance(runs)
@@ -129,9 +130,9 @@ class Session:
 
     def _count_all(self, part: int, runs: int, edges: list[np.ndarray]) -> list[np.ndarray]:
         """Counts (2, cells) of the cells of each feature."""
-        padded = np.stack([_events.pad(each, _events.EDGES) for each in edges])
+        padded = _events.pad(edges)
         choice = (self.columns.astype(np.uint32), padded, self.table)
-        counts = self._count(part, runs, choice, (len(edges), _events.EDGES + 1))
+        counts = self._count(part, runs, choice, (len(edges), padded.shape[1] + 1))
         return [counts[:, j, : len(each) + 1] for j, each in enumerate(edges)]
 
     def _count(self, part: int, runs: int, choice: Any, shape: tuple[int, ...]) -> np.ndarray:
@@ -142,7 +143,7 @@ class Session:
             arguments = (part, runs, first, share, choice)
             compiled, started = self._compiled(), time.perf_counter()
             pending = [
-                engine.dispatch(self.key, side.arguments, number, *arguments)
+                engine.dispatch(self.keys, side.arguments, number, *arguments)
                 for number, (engine, side) in enumerate(zip(self.engines, self.sides, strict=True))
             ]
             for number, counters in enumerate(pending):

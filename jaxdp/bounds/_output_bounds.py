@@ -57,19 +57,22 @@ class OutputBounds:
             points: Real array of any shape.
 
         Returns:
-            int32 array: the least l with L^l <= point <= U^l, at most radius + 1. Of sensitivity 1.
+            int32 array: the least l with L^l <= point <= U^l, at most radius + 1 (also where a point or f(x) is
+            NaN). Of sensitivity 1.
         """
-        return _score(self.lower, self.upper, points, reflected=False)
+        return _score(check(self).lower, self.upper, _points(points), reflected=False)
 
     def signed_distance(self, points: Any) -> jax.Array:
         """Distance - 1/2 above f(x), its negative below, 0 at f(x): of sensitivity 1 too, and nondecreasing.
 
         Returns:
-            float array of the shape of `points`.
+            float32 array of the shape of `points`; NaN where a point or f(x) is.
         """
-        score = _score(self.lower, self.upper, points, reflected=True).astype(jnp.float32)
-        at = _equal(self.lower, points)
-        return jnp.where(at, jnp.zeros_like(score), score + 0.5)
+        points = _points(points)
+        score = _score(check(self).lower, self.upper, points, reflected=True).astype(jnp.float32)
+        at, unknown = _equal(self.lower, points)
+        score = jnp.where(at, jnp.zeros_like(score), score + 0.5)
+        return jnp.where(unknown, jnp.full_like(score, jnp.nan), score)
 
     def cuts(self, grid: Any) -> tuple[jax.Array, jax.Array]:
         """Where an increasing grid crosses the levels: points [a_l, b_l) are at distance l or less.
@@ -80,11 +83,11 @@ class OutputBounds:
         Returns:
             int32 arrays a, b (radius + 2,); the last level takes the whole grid.
         """
-        return cuts(self.lower, self.upper, grid)
+        return cuts(check(self).lower, self.upper, _check.vector("grid", grid))
 
     def local_sensitivity(self) -> jax.Array:
         """(radius,) bounds on the local sensitivity at distance l < radius, at most `sensitivity`."""
-        return local_sensitivity(self.lower, self.upper, self.sensitivity)
+        return local_sensitivity(check(self).lower, self.upper, self.sensitivity)
 
 
 def check(summary: Any) -> OutputBounds:
@@ -98,6 +101,11 @@ def check(summary: Any) -> OutputBounds:
     return summary
 
 
+def _points(value: Any) -> Any:
+    _check.real_dtype("points", value)
+    return value if hasattr(value, "dtype") else np.asarray(value)
+
+
 @float64(static_argnames=("reflected",))
 def _score(lower: Any, upper: Any, points: Any, *, reflected: bool) -> jax.Array:
     """The distance; reflected: floor of the signed distance. Sides are decided by comparisons, never by a sign."""
@@ -105,18 +113,21 @@ def _score(lower: Any, upper: Any, points: Any, *, reflected: bool) -> jax.Array
     last = len(lower) - 1
     up = jnp.minimum(jnp.searchsorted(upper, points, side="left"), last)
     down = jnp.minimum(jnp.searchsorted(-lower, -points, side="left"), last)
-    # An unreachable level cannot be 0: points beyond a NaN or crossing bound stay far.
     above, below = points > upper[0], points < lower[0]
     if reflected:
         score = jnp.where(above, up - 1, jnp.where(below, -down, 0))
     else:
-        score = jnp.where(above, up, jnp.where(below, down, 0))
+        at = (points >= lower[0]) & (points <= upper[0])
+        # Neither above, below nor at f(x): one of them is NaN.
+        score = jnp.where(above, up, jnp.where(below, down, jnp.where(at, 0, last)))
     return score.astype(jnp.int32)
 
 
 @float64
-def _equal(lower: Any, points: Any) -> jax.Array:
-    return points.astype(jnp.float64) == lower[0]
+def _equal(lower: Any, points: Any) -> tuple[jax.Array, jax.Array]:
+    """Which points are f(x), and which cannot be compared with it."""
+    points = points.astype(jnp.float64)
+    return points == lower[0], jnp.isnan(points) | jnp.isnan(lower[0])
 
 
 @float64
@@ -173,7 +184,8 @@ def geometric_grid(
     if not base > 1.0:
         raise ValueError(f"base must be above 1, got {base!r}")
     size = min(max_size, int(np.ceil(np.log1p((upper - lower) / unit) / np.log(base))) + 2)
-    grid = lower + unit * np.expm1(np.arange(1, size + 1) * np.log(base))
+    with np.errstate(over="ignore"):
+        grid = lower + unit * (np.power(base, np.arange(1.0, size + 1.0)) - 1.0)
     grid = grid[grid < upper][: max_size - 1]
     return np.append(np.unique(grid), float(upper))
 
@@ -190,5 +202,5 @@ def check_grid(value: Any) -> Any:
 
 def _range(lower: Any, upper: Any) -> None:
     lower, upper = _check.finite("lower", lower), _check.finite("upper", upper)
-    if not lower < upper:
-        raise ValueError(f"upper must be above lower, got lower={lower!r} and upper={upper!r}")
+    if not 0.0 < upper - lower < np.inf:
+        raise ValueError(f"upper must be above lower, by a finite number, got lower={lower!r} and upper={upper!r}")

@@ -51,7 +51,7 @@ class Laplace:
         Integers (granularity at most 1) have no slack. Floats spend one step on rounding errors of the value's
         own computation (up to half a step per changed coordinate): rate = epsilon / (ceil(sensitivity /
         granularity) + max_changed), so the realised loss on exact inputs is epsilon (1 - 1/4097) at the default.
-        The noise's log-ratios are off by at most 4e-10. NaN counts as the lower end of the range, +-2^52 steps,
+        The noise's log-ratios are off by at most 1.3e-9. NaN counts as the lower end of the range, +-2^52 steps,
         to which values are clamped.
 
     Example:
