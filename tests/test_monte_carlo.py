@@ -1,0 +1,556 @@
+"""Monte-Carlo audits: validity on correct mechanisms, power on broken ones, exact counting, reproducibility."""
+
+import doctest
+import importlib
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxdp.audit import _blocks, _codes, _events, _session
+from jaxdp.audit.monte_carlo import monte_carlo
+from jaxdp.audit.report import AuditReport
+
+RUNS = 20_000
+
+
+def uniform(key, shape=()):
+    return jax.random.uniform(key, shape, dtype=jnp.float32)
+
+
+def respond(key, bit):
+    """Randomised response: loses log 3."""
+    return bit ^ (uniform(key) < 0.25)
+
+
+def geometric(epsilon):
+    """Two-sided geometric noise on an integer: loses epsilon."""
+
+    def sample(key, value):
+        one, other = jnp.floor(jnp.log1p(-uniform(key, (2,))) / np.float32(-epsilon)).astype(jnp.int32)
+        return value + one - other
+
+    return sample
+
+
+SCORES = np.array([0, 3, 1, 2, 2, 0], np.float32)
+OTHER_SCORES = np.array([1, 2, 2, 2, 1, 1], np.float32)
+
+
+def exponential(key, scores):
+    """Exponential mechanism at epsilon 1 and sensitivity 1, by inversion."""
+    weights = jnp.exp(scores / np.float32(2.0))
+    return jnp.sum(jnp.cumsum(weights) < uniform(key) * jnp.sum(weights)).astype(jnp.int32)
+
+
+def exponential_loss(factor):
+    laws = [np.exp(factor * s.astype(np.float64)) for s in (SCORES, OTHER_SCORES)]
+    return float(np.max(np.abs(np.log(laws[0] / laws[0].sum()) - np.log(laws[1] / laws[1].sum()))))
+
+
+def mask(key, bits):
+    """Randomised response on every bit of a mask; inputs that differ in one bit lose log 3."""
+    return bits ^ (uniform(key, bits.shape) < 0.25)
+
+
+def masked(key, bit):
+    """Gives NaN instead of a number with probability 1/4 or 3/4: loses log 3."""
+    coin, noise = jax.random.split(key)
+    return jnp.where(respond(coin, bit), jnp.nan, uniform(noise))
+
+
+LOG3 = math.log(3.0)
+BITS = np.zeros(6, bool)
+CORRECT = [
+    pytest.param(respond, False, True, LOG3, id="respond"),
+    pytest.param(geometric(0.5), 0, 1, 0.5, id="geometric"),
+    pytest.param(exponential, SCORES, OTHER_SCORES, exponential_loss(0.5), id="exponential"),
+    pytest.param(mask, BITS, BITS | (np.arange(6) == 2), LOG3, id="mask"),
+    pytest.param(masked, False, True, LOG3, id="masked"),
+]
+
+
+def counts(report):
+    return (report.direction, report.nested_hits, report.nested_other_hits, *report.counts.values())
+
+
+# -- validity and power -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("run, summary, neighbour, epsilon", CORRECT)
+def test_correct_mechanisms_are_refuted_no_more_often_than_stated(key, run, summary, neighbour, epsilon):
+    keys = jax.random.split(key, 200)
+    certified = {0.9: [], 0.999: []}
+    for each in keys:
+        report = monte_carlo(each, run, summary, neighbour, epsilon=epsilon, num_samples=RUNS, confidence=0.9)
+        certified[0.9].append(report.epsilon_lower)
+        # The counts are certified again at the higher confidence.
+        strict = AuditReport(**{**vars_of(report), "confidence": 0.999})
+        certified[0.999].append(strict.epsilon_lower)
+    # One thousand audits in all: at 0.999 more than 2 of 200 has probability 1e-3 at the nominal rate, and at 0.9
+    # more than 40 has 1e-5; the exact rates are below the nominal ones.
+    assert np.sum(np.array(certified[0.999]) > epsilon) <= 2
+    assert np.sum(np.array(certified[0.9]) > epsilon) <= 40
+    # Not valid by silence: the certificates come close to the truth.
+    assert np.median(certified[0.9]) > 0.85 * epsilon
+
+
+def vars_of(report):
+    return {name: getattr(report, name) for name in report.__dataclass_fields__}
+
+
+BROKEN = [
+    pytest.param(lambda key, value: geometric(1.0)(key, value), 0, 1, 0.5, id="half the scale"),
+    pytest.param(lambda key, bit: bit ^ (uniform(key) < 0.2), False, True, LOG3, id="too few lies"),
+    pytest.param(
+        lambda key, scores: exponential(key, 2 * scores), SCORES, OTHER_SCORES, 0.7, id="the factor 2 forgotten"
+    ),
+    pytest.param(lambda key, x: x + uniform(key), np.float32(0), np.float32(1), 5.0, id="bounded noise"),
+]
+
+
+@pytest.mark.parametrize("run, summary, neighbour, epsilon", BROKEN)
+def test_broken_mechanisms_are_refuted(key, run, summary, neighbour, epsilon):
+    report = monte_carlo(key, run, summary, neighbour, epsilon=epsilon, num_samples=200_000, confidence=0.999)
+    assert report.refuted and report.verdict.startswith("refuted at confidence 0.999: certified epsilon >= ")
+
+
+def leaky(key, bit):
+    """Randomised response that shows the bit in plain sight with probability 1/50: (log 3, 1/50)-DP."""
+    coin, noise = jax.random.split(key)
+    return jnp.where(uniform(coin) < 0.02, 10 + bit.astype(jnp.int32), respond(noise, bit).astype(jnp.int32))
+
+
+@pytest.mark.parametrize("delta, refuted", [(0.02, False), (0.015, True), (0.0, True)])
+def test_approximate_claims(key, delta, refuted):
+    report = monte_carlo(key, leaky, False, True, epsilon=LOG3, delta=delta, num_samples=200_000, confidence=0.999)
+    assert report.refuted == refuted
+    if refuted:
+        assert report.delta_lower > delta and report.event in ("output >= 11", "output in {10}", "output in {11}")
+    lower, estimate = report.profile([0.0, 0.5, LOG3, 5.0])
+    exact = 0.02 + 0.98 * np.maximum(0.75 - 0.25 * np.exp([0.0, 0.5, LOG3, 5.0]), 0.0)
+    assert np.all(lower <= exact) and np.all(lower > exact - 0.01)
+    np.testing.assert_allclose(estimate, exact, atol=0.006)
+
+
+def test_no_loss_certifies_nothing(key):
+    report = monte_carlo(key, lambda key, x: uniform(key) + 0 * x, 0.0, 1.0, epsilon=0.0, num_samples=RUNS)
+    assert report.epsilon_lower == 0.0 and report.verdict == "not refuted: certified epsilon >= 0, claimed 0"
+
+
+# -- events -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf])
+def test_non_finite_outputs_are_an_event(key, odd):
+    def sample(key, x):
+        coin, noise = uniform(key, (2,))
+        return jnp.where((coin < 0.01) & (x > 0), np.float32(odd), noise)
+
+    report = monte_carlo(key, sample, np.float32(0), np.float32(1), epsilon=1.0, num_samples=200_000)
+    assert report.event == f"output in {{{odd}}}" and report.direction == "neighbour over summary"
+    assert report.other_hits == 0 and report.refuted
+    assert report.epsilon_lower == report.cap > 6.0
+    assert report.epsilon_estimate == math.inf
+
+
+def test_nan_in_one_coordinate_of_a_vector(key):
+    def sample(key, x):
+        values = uniform(key, (40,))
+        return {"tag": values[0] < 0.5, "values": values.at[33].set(jnp.where((values[1] < 0.02) & x, jnp.nan, 0.5))}
+
+    report = monte_carlo(key, sample, False, True, epsilon=1.0, num_samples=50_000)
+    assert report.refuted and report.other_hits == 0 and "nan" in report.event and "['values']" in report.event
+
+
+def test_negative_zero_and_neighbouring_floats_are_told_apart(key):
+    def sample(key, x):
+        return jnp.where(x, np.float32(-0.0), np.float32(0.0)) * uniform(key)
+
+    assert monte_carlo(key, sample, False, True, epsilon=5.0, num_samples=20_000).refuted
+    near = np.nextafter(np.float32(1), np.float32(2))
+    report = monte_carlo(
+        key, lambda key, x: jnp.where(uniform(key) < 0.5, x, np.float32(1)), near, np.float32(1), epsilon=5.0,
+        num_samples=20_000,
+    )  # fmt: skip
+    assert report.event == "output > 1" and report.other_hits == 0
+
+
+def test_an_atom_among_continuous_outputs(key):
+    def sample(key, share):
+        coin, noise = jax.random.split(key)
+        return jnp.where(uniform(coin) < share, np.float32(0.3), uniform(noise))
+
+    report = monte_carlo(key, sample, np.float32(0.3), np.float32(0.1), epsilon=1.0, num_samples=100_000)
+    assert report.event == "output in {0.300000012}"
+    assert 1.03 < report.epsilon_lower <= math.log(3.0)
+
+
+def test_whole_outputs_are_events(key):
+    """Neither coordinate, sum, maximum nor minimum of two bits depends on the input: only their parity does."""
+
+    def sample(key, bit):
+        one, other = jax.random.split(key)
+        first = uniform(one) < 0.5
+        return jnp.stack([first, first ^ respond(other, bit)])
+
+    report = monte_carlo(key, sample, False, True, epsilon=1.0, num_samples=200_000)
+    assert report.refuted and report.epsilon_lower <= LOG3
+    assert report.event in (
+        "output in {(True, False), (False, True)}",
+        "output in {(False, True), (True, False)}",
+        "output in {(False, False), (True, True)}",
+        "output in {(True, True), (False, False)}",
+        "sum(output) in {0, 2}",
+        "sum(output) in {1}",
+    )
+
+
+def test_64_bit_outputs_are_exact_in_either_mode(key):
+    def sample(key, x):
+        coin = uniform(key) < 0.5
+        with jax.enable_x64(True):
+            return jnp.where(coin, jnp.asarray(2**60, jnp.int64) + x.astype(jnp.int64), jnp.asarray(0, jnp.int64))
+
+    report = monte_carlo(key, sample, np.int32(0), np.int32(1), epsilon=1.0, num_samples=20_000)
+    assert report.event in (f"output >= {2**60 + 1}", f"output in {{{2**60}}}") and report.other_hits == 0
+
+
+def test_events_are_read_off_the_report_and_counted_again(key):
+    """The documented keys and the event in words give the very counts of the report, the masked block included."""
+    report = monte_carlo(key, geometric(0.7), np.int32(0), np.int32(1), epsilon=1.0, num_samples=50_001)
+    assert report.runs == 50_001 - 10_000 and report.runs % _blocks.BLOCK
+    word, relation, threshold = report.event.split()
+    assert word == "output" and relation in ("<=", ">=")
+    hits = []
+    for side, value in enumerate((0, 1)):
+        keys = [
+            jax.random.split(
+                jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(key, 3), side), block), _blocks.BLOCK
+            )
+            for block in range(3)
+        ]
+        outputs = jax.vmap(geometric(0.7), (0, None))(jnp.concatenate(keys)[: report.runs], value)
+        outputs = np.asarray(outputs)
+        hits.append(int(np.sum(outputs <= int(threshold) if relation == "<=" else outputs >= int(threshold))))
+    one, other = hits if report.direction == "summary over neighbour" else hits[::-1]
+    assert (report.hits, report.other_hits) == (one, other)
+
+
+# -- codes and cells ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float16, jnp.bfloat16])
+def test_float_codes_keep_order_and_bits(dtype):
+    values = np.array([-np.inf, -3e4, -1, -1e-7, -0.0, 0.0, 1e-7, 1, 3e4, np.inf, np.nan, -np.nan], np.float32)
+    values = np.asarray(jnp.asarray(values).astype(dtype))
+    codes = np.asarray(_codes.encode(jnp.asarray(values), np.dtype(np.int32)))
+    assert np.all(np.diff(codes[:-1]) > 0) and codes[-1] == codes[-2] == np.iinfo(np.int32).max
+    back = _codes.decode(codes, values.dtype)
+    np.testing.assert_array_equal(back, values.astype(np.float32))
+    np.testing.assert_array_equal(np.signbit(back[:-1]), np.signbit(values[:-1].astype(np.float32)))
+    assert tuple(codes[[0, -3]]) == (_codes.float_edges(values.dtype)[0], _codes.float_edges(values.dtype)[2])
+
+
+def test_subnormals_and_nan_payloads():
+    bits = np.array([1, 2, 0x7FC00001, 0x7F800001, 0xFFC12345], np.uint32)
+    codes = np.asarray(_codes.encode(jnp.asarray(bits.view(np.float32)), np.dtype(np.int32)))
+    assert codes.tolist() == [1, 2, *[2**31 - 1] * 3]
+
+
+def test_integer_codes():
+    values = np.array([0, 1, 2**31 - 1, 2**31, 2**32 - 1], np.uint32)
+    codes = np.asarray(_codes.encode(jnp.asarray(values), np.dtype(np.int32)))
+    assert np.all(np.diff(codes.astype(np.int64)) > 0)
+    np.testing.assert_array_equal(_codes.decode(codes, values.dtype), values)
+    for dtype in (np.bool_, np.int8, np.uint16, np.int32):
+        small = np.array([0, 1], dtype)
+        assert np.asarray(_codes.encode(jnp.asarray(small), np.dtype(np.int32))).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("size", _events.SIZES)
+@pytest.mark.parametrize("used", [0, 1, 20, 32])
+def test_cells_are_those_of_searchsorted(size, used):
+    rng = np.random.default_rng(size + used)
+    edges = np.unique(rng.integers(-50, 50, used if size == 32 else 20 * used).astype(np.int32))[:size]
+    padded = _events.pad([edges, np.arange(size, dtype=np.int32)])[0]
+    codes = np.concatenate([np.arange(-60, 60), [-(2**31), 2**31 - 1]]).astype(np.int32)
+    found = jax.jit(_codes.cells)(codes, padded)
+    np.testing.assert_array_equal(found, np.searchsorted(edges, codes, side="left"))
+    np.testing.assert_array_equal(_events.count_cells(codes, edges), np.bincount(found, minlength=len(edges) + 1))
+
+
+def wide(key, x):
+    """A mask, three doubles with ties and an integer, all in one output."""
+    coin, noise = jax.random.split(key)
+    values = jnp.round(uniform(noise, (3,)) * np.float32(2)) + x
+    with jax.enable_x64(True):
+        values = values.astype(jnp.float64) * np.float64(1e10)
+    return {"bits": mask(coin, jnp.zeros(40, bool)), "floats": values, "n": jnp.asarray(3, jnp.int32)}
+
+
+def halves(key, x):
+    return x + jnp.round(uniform(key, (2,)) * np.float32(3)) / np.float32(2)
+
+
+@pytest.mark.parametrize(
+    "run, one, other, chunk",
+    [(geometric(0.5), 0, 1, 2**18), (halves, np.float32(0), np.float32(1), 2**13), (wide, np.float32(0), np.float32(1), 2**16)],
+    ids=["scalar", "halves", "wide"],
+)
+def test_device_counts_are_host_counts(key, run, one, other, chunk, monkeypatch):
+    monkeypatch.setitem(_blocks._SCALARS_AT_ONCE, "cpu", chunk)
+    monkeypatch.setattr(_blocks, "_SCALARS_PER_DRAW", 16 * chunk)
+    # Certification counts the runs that the host has.
+    monkeypatch.setattr(_session, "_CERTIFICATION", 0)
+    session = _session.Session(key, run, (one, other), tuple(jax.devices()), total=1, progress=None)
+    runs = 17_001
+    codes = session._draw(0, runs)
+    pooled = [np.concatenate([side[j] for side in codes]) for j in range(len(session.features))]
+    edges = [_events.find_edges(*pair) for pair in zip(pooled, session.features, strict=True)]
+    host = _session._on_host(codes, edges)
+    device = session._count_all(0, runs, edges)
+    for feature, ours, theirs in zip(session.features, host, device, strict=True):
+        np.testing.assert_array_equal(ours, theirs, err_msg=feature.name)
+        assert ours.sum() == 2 * runs
+    # One feature of each kind: coordinate, statistic, table.
+    for j in {1, len(session.columns), len(edges) - 1} & set(range(len(edges))):
+        event = _events.Event(j, False, edges[j], np.arange(len(edges[j]) + 1), 1, 0, "")
+        np.testing.assert_array_equal(session.certify(event, runs)[:, : len(edges[j]) + 1], host[j])
+
+
+# -- reproducibility ----------------------------------------------------------------------------------------
+
+
+def test_counts_depend_on_the_key_alone(key, monkeypatch):
+    def audit(**options):
+        return monte_carlo(key, geometric_half, 0, 1, epsilon=0.5, num_samples=300_000, **options)
+
+    geometric_half = geometric(0.5)
+    first = audit()
+    assert counts(audit()) == counts(first) and audit().event == first.event
+    assert counts(audit(devices=jax.devices()[:1])) == counts(first)
+    monkeypatch.setattr(_blocks, "FIRST_SHARE", 1)
+    monkeypatch.setattr(_blocks, "SECONDS_PER_CALL", 0.0)
+    monkeypatch.setitem(_blocks._SCALARS_AT_ONCE, "cpu", 2**9)
+    _session._ENGINES.clear()
+    steps = []
+    assert counts(audit(progress=steps.append)) == counts(first)
+    assert len(steps) >= 8
+    other = monte_carlo(jax.random.fold_in(key, 1), geometric_half, 0, 1, epsilon=0.5, num_samples=300_000)
+    assert counts(other) != counts(first)
+
+
+SCRIPT = """
+import sys, jax
+jax.config.update("jax_num_cpu_devices", int(sys.argv[1]))
+import test_monte_carlo as tests
+assert len(jax.devices()) == int(sys.argv[1])
+print(tests.on_all_devices())
+"""
+
+
+def on_all_devices():
+    return counts(monte_carlo(jax.random.key(5), mask, BITS, ~BITS, epsilon=0.5, num_samples=150_000))
+
+
+@pytest.mark.parametrize("devices", [1, 8])
+def test_counts_do_not_depend_on_the_devices(devices):
+    """The tests themselves run on two."""
+    script = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(devices)], cwd=Path(__file__).parent, env={**os.environ, "PYTHONPATH": ".."},
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert script.returncode == 0, script.stderr
+    assert script.stdout.strip() == str(on_all_devices())
+
+
+def test_a_long_pilot_is_counted_on_the_device(key, monkeypatch):
+    monkeypatch.setattr(_session, "HOST_RUNS", 4096)
+    report = monte_carlo(key, geometric(0.5), 0, 1, epsilon=0.4, num_samples=200_000, confidence=0.99)
+    assert report.refuted and report.epsilon_lower <= 0.5
+
+
+def test_one_program_serves_many_audits(key):
+    traces = []
+
+    def sample(key, x):
+        traces.append(1)
+        return x + uniform(key)
+
+    for j in range(3):
+        # The values differ, the shapes and kinds do not.
+        report = monte_carlo(key, sample, float(j), j + 1.0, epsilon=1.0, num_samples=1000)
+        if j == 0:
+            assert report.seconds_compile > 0.0
+            after_first = len(traces)
+    assert len(traces) == after_first and report.seconds_compile == 0.0
+    # A value that 32 bits would change is compiled in; everywhere else it is an argument too.
+    exact = monte_carlo(key, lambda key, x: jnp.float32(x * 1e12 - 1e11) + 0 * uniform(key), 0.1, 0.5, epsilon=1.0,
+                        num_samples=1000)  # fmt: skip
+    assert exact.refuted
+
+
+def test_bound_methods_share_their_program(key):
+    class Noise:
+        traces = 0
+
+        def sample(self, key, x):
+            Noise.traces += 1
+            return x + uniform(key)
+
+    noise = Noise()
+    for _ in range(2):
+        monte_carlo(key, noise.sample, 0.0, 1.0, epsilon=1.0, num_samples=1000)
+        traces = Noise.traces if _ == 0 else traces
+    assert Noise.traces == traces
+
+
+def test_keys_are_not_reused(key):
+    with jax.debug_key_reuse(True):
+        monte_carlo(key, geometric(0.6), 0, 1, epsilon=1.0, num_samples=1000)
+
+
+def test_totals_do_not_overflow():
+    totals = _blocks.Totals((2,))
+    for _ in range(5):
+        totals.add(0, np.array([[2**32 - 1, 0], [2**32 - 1, 7]], np.uint32))
+    assert totals.counts.tolist() == [[10 * (2**32 - 1), 35], [0, 0]]
+
+
+def test_counts_beyond_32_bits_are_certified():
+    runs = 10**12
+    report = AuditReport("", 1.0, 0.0, 1 - 1e-9, runs, "", "", runs // 2, runs, int(0.184 * runs), runs)
+    assert 0.99 < report.epsilon_lower < report.epsilon_estimate < 1.0 and report.cap > 20
+
+
+# -- the report ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def report():
+    return monte_carlo(jax.random.key(3), respond, False, True, epsilon=2.0, num_samples=100_000)
+
+
+def test_the_report_is_certified_again_from_its_json(report):
+    text = report.to_json()
+    found = json.loads(text)
+    again = AuditReport.from_json(text)
+    assert again == report and again.epsilon_lower == found["epsilon_lower"] and again.verdict == found["verdict"]
+    # What is derived is not believed.
+    forged = AuditReport.from_json(json.dumps({**found, "epsilon_lower": 9.0, "refuted": True}))
+    assert forged.epsilon_lower == report.epsilon_lower and not forged.refuted
+    with pytest.raises(ValueError, match="lacks hits"):
+        AuditReport.from_json(json.dumps({name: value for name, value in found.items() if name != "hits"}))
+
+
+def test_the_report_in_words(report):
+    text = str(report)
+    assert "not refuted: certified epsilon >= 1.0" in text and ", claimed 2" in text
+    assert "passed" not in text.lower()
+    assert "respond" in text and report.event in ("output in {True}", "output in {False}") and "80,000" in text
+    assert report.devices == f"{len(jax.devices())} {jax.devices()[0].platform}"
+    assert report.samples_per_second > 0
+
+
+def test_infinite_values_are_valid_json():
+    report = AuditReport("", 1.0, 0.0, 0.95, 100, "", "", 10, 80, 0, 80)
+    found = json.loads(report.to_json(), parse_constant=lambda name: pytest.fail(name))
+    assert found["epsilon_estimate"] == "inf"
+    assert found["epsilon_lower"] == found["cap"]
+
+
+def test_the_profile_is_a_lower_bound_and_monotone(report):
+    epsilons = np.linspace(0.0, 1.5, 16)
+    lower, estimate = report.profile(epsilons)
+    exact = np.maximum(0.75 - 0.25 * np.exp(epsilons), 0.0)
+    assert np.all(lower <= exact) and np.all(lower > exact - 0.02) and np.all(lower <= estimate)
+    assert np.all(np.diff(lower) <= 0)
+    assert report.profile(0.0)[0].shape == ()
+    assert np.all(report.profile([800.0, np.inf])[0] == 0.0)
+    with pytest.raises(ValueError, match="epsilons must"):
+        report.profile([-1.0])
+
+
+# -- arguments ----------------------------------------------------------------------------------------------
+
+
+class Record:
+    def __init__(self, epsilon=1.0, delta=0.0):
+        self.epsilon, self.delta = epsilon, delta
+
+    def sample(self, key, bit):
+        return respond(key, bit)
+
+    def privacy(self):
+        return self
+
+
+def test_the_claim_is_that_of_the_mechanism_unless_given(key):
+    report = monte_carlo(key, Record(2.0, 0.25), False, True, num_samples=1000)
+    assert (report.epsilon, report.delta, report.mechanism) == (2.0, 0.25, "Record")
+    report = monte_carlo(key, Record(2.0, 0.25), False, True, num_samples=1000, epsilon=np.float32(1.5), delta=0)
+    assert (report.epsilon, report.delta) == (1.5, 0.0)
+    assert monte_carlo(key, respond, False, True, num_samples=1000, epsilon=1).delta == 0.0
+
+
+def test_progress_ends_at_one(key):
+    steps = []
+    monte_carlo(key, respond, False, True, epsilon=1.0, num_samples=1234, progress=steps.append)
+    assert steps == sorted(steps) and steps[-1] == 1.0
+
+
+@pytest.mark.parametrize("num_samples", [100, 101, _blocks.BLOCK * 2, _blocks.BLOCK * 2 + 1])
+@pytest.mark.parametrize("selection", [1e-6, 0.2, 0.999999])
+def test_any_number_of_samples_is_honoured(key, num_samples, selection):
+    report = monte_carlo(key, respond, False, True, epsilon=1.0, num_samples=num_samples, selection=selection)
+    assert report.runs == report.other_runs == num_samples - min(max(round(selection * num_samples), 2), num_samples - 1)
+    assert report.hits <= report.nested_hits[-1] <= report.runs
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (dict(key=jax.random.PRNGKey(0)), "key must be a typed key"),
+        (dict(key=0), "key must be a typed key"),
+        (dict(mechanism=3.0), "mechanism must have a method sample.* 3.0"),
+        (dict(epsilon=None), "epsilon must be given .*None"),
+        (dict(epsilon=-1.0), "epsilon must be nonnegative and finite, got -1.0"),
+        (dict(epsilon=math.inf), "epsilon must be nonnegative and finite, got inf"),
+        (dict(epsilon=math.nan), "epsilon must be a real number, got nan"),
+        (dict(epsilon="1"), "epsilon must be a real number, got '1'"),
+        (dict(delta=1.0), r"delta must be in \[0, 1\), got 1.0"),
+        (dict(delta=-0.1), r"delta must be in \[0, 1\), got -0.1"),
+        (dict(num_samples=99), "num_samples must be an integer .*got 99"),
+        (dict(num_samples=1e6), "num_samples must be an integer .*got 1000000.0"),
+        (dict(num_samples=True), "num_samples must be an integer .*got True"),
+        (dict(num_samples=2**46), "num_samples must be an integer .*got 70368744177664"),
+        (dict(confidence=1.0), "confidence must lie strictly between 0 and 1, got 1.0"),
+        (dict(confidence=None), "confidence must be a real number, got None"),
+        (dict(selection=0.0), "selection must lie strictly between 0 and 1, got 0.0"),
+        (dict(devices=[]), r"devices must be distinct JAX devices, at least one, got \[\]"),
+        (dict(devices=[1]), r"devices must be distinct JAX devices, at least one, got \[1\]"),
+        (dict(progress=1), "progress must be a function of one number, got 1"),
+        (dict(mechanism=lambda key, x: jax.random.key(0)), "mechanism must return booleans, integers or floats, got key"),
+        (dict(mechanism=lambda key, x: ()), r"mechanism must return at least one scalar, got \(\)"),
+        (dict(mechanism=lambda key, x: x, neighbour=np.zeros(2)), "outputs of one structure on summary and neighbour"),
+    ],
+)
+def test_bad_arguments_are_named(key, options, message):
+    arguments = dict(key=key, mechanism=respond, summary=False, neighbour=True, epsilon=1.0, num_samples=1000)
+    with pytest.raises(ValueError, match=message):
+        monte_carlo(**{**arguments, **options})
+
+
+def test_the_example_runs():
+    # The package may export the function under the name of the module.
+    importlib.import_module("jaxdp.audit.monte_carlo")
+    outcome = doctest.testmod(sys.modules["jaxdp.audit.monte_carlo"])
+    assert outcome.attempted > 0 and outcome.failed == 0
