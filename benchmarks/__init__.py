@@ -1,0 +1,1 @@
+"""Benchmarks of jaxdp against the alternatives: `python -m benchmarks` lists them."""
