@@ -40,16 +40,18 @@ def run(*, quick: bool) -> Iterator[dict[str, Any]]:
             )
             for name, call in calls.items()
         ]
-        yield from race(f"Variance, n = {n:,}, radius {radius:,}", contestants, turns=turns, n=n, radius=radius, dtype="float32")
+        facts = {"n": n, "radius": radius, "dtype": "float32"}
+        yield from race(f"Variance, n = {n:,}, radius {radius:,}", contestants, turns=turns, **facts)
 
     sets, n = (32, 1000) if quick else (256, 1000)
     batch = rng.gamma(2.0, 4000.0, (sets, n)).astype(np.float32)
     many = jax.jit(jax.vmap(_variance(n)))
+    some = batch[:16]
     contestants = [
         Contestant(f"jaxdp, vmap over {sets} data sets", lambda: many(batch), sets, at_least=6.0),
-        Contestant("jaxdp, one by one", lambda: [_variance(n)(x) for x in batch[:16]], 16),
+        Contestant("jaxdp, one by one", lambda: [_variance(n)(x) for x in some], 16),
         *(
-            Contestant(f"{name}, one by one", lambda fn=fn: [fn(x, 0.0, _UPPER, n) for x in batch[:16]], 16, reference=True)
+            Contestant(f"{name}, one by one", lambda fn=fn: [fn(x, 0.0, _UPPER, n) for x in some], 16, reference=True)
             for name, fn in _numpy(n).items()
         ),
     ]

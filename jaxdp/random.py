@@ -79,7 +79,8 @@ def geometric(key: jax.Array, rate: float | jax.Array, shape: tuple[int, ...] = 
 
     Floating point:
         Each digit compares 64 random bits (96 where its probability is below 2^-32) with an integer threshold:
-        log-ratios of the realised law are off by at most 1.3e-9, its total variation by less than 2^-50.
+        log-ratios of the realised law are off by at most 1.3e-9 (at rates up to 32, the largest epsilon of a
+        mechanism on a lattice), its total variation by less than 2^-50.
 
     Example:
         >>> jaxdp.random.geometric(jax.random.key(0), 0.5, (2,)).dtype

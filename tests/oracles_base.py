@@ -40,7 +40,7 @@ def discrete_laplace(rate):
 
 def shifted(rate, shift):
     """Probabilities of `shift + Z` and of Z, on the integers that either reaches."""
-    z, p = discrete_laplace(rate)
+    _, p = discrete_laplace(rate)
     low, pad = min(0, shift), abs(shift)
     both = np.zeros((2, len(p) + pad))
     both[0, shift - low :][: len(p)] = p
@@ -176,3 +176,31 @@ def run_lengths(values):
     """Distinct entries of a sorted array, and how often each occurs."""
     starts = np.flatnonzero(np.append(True, values[1:] != values[:-1]))
     return values[starts], np.diff(starts, append=len(values))
+
+
+def count_below(from_words, high_bit, t, dtype):
+    """For an exponential from two words: how many of the low 63 bits, with this high bit, give a value beyond t.
+
+    Beyond is E > t for a high bit of 1, where E falls with the other bits, and E <= t for 0, where it rises.
+    """
+
+    def value(place):
+        words = np.stack([place >> 32 | high_bit << 31, place & 0xFFFFFFFF]).astype(np.uint32)
+        return np.asarray(from_words(words)).astype(dtype)
+
+    low, high = np.full(len(t), -1, np.int64), np.full(len(t), 2**63 - 1, np.int64)
+    for _ in range(64):
+        middle = np.maximum((low & high) + ((low ^ high) >> 1), 0)
+        inside = value(middle) > t if high_bit else value(middle) <= t
+        low, high = np.where(inside, middle, low), np.where(inside, high, middle)
+    # All 2^63 places are inside where the last one is.
+    last = value(np.full(len(t), 2**63 - 1, np.int64))
+    last = last > t if high_bit else last <= t
+    return [2**63 if whole else int(n) for whole, n in zip(last, high, strict=True)]
+
+
+def tail_errors(above, below, t):
+    """Largest relative errors of P(E > t) and of P(E <= t), where these are at least 2^-40."""
+    upper, lower = np.exp(-t), -np.expm1(-t)
+    errors = np.abs(above / upper - 1), np.abs(below / lower - 1)
+    return np.max(errors[0][upper >= 2.0**-40]), np.max(errors[1][lower >= 2.0**-40])

@@ -1,4 +1,4 @@
-"""Slow truth about the variance's bounds, in exact integers: data are integers in [0, width], results n^2 Var (or 4 n^2)."""
+"""Slow truth about the variance's bounds, in exact integers: of records in 0, .., width, as n^2 Var."""
 
 import itertools
 
@@ -15,47 +15,47 @@ def multisets(n, points):
 
 
 def brute_force(n, points):
-    """(least, most)[data set, l] of n^2 Var over all data sets on the grid that differ in at most l records."""
+    """(least, most)[data set, r] of n^2 Var over all data sets on the grid that differ in at most r records."""
     sets = multisets(n, points)
     value = np.array([scaled_variance(x) for x in sets])
     counts = np.array([np.bincount(x, minlength=points) for x in sets])
     distance = n - np.minimum(counts[:, None], counts[None]).sum(axis=2)
-    least = [[value[row <= l].min() for l in range(n + 1)] for row in distance]
-    most = [[value[row <= l].max() for l in range(n + 1)] for row in distance]
+    least = [[value[row <= r].min() for r in range(n + 1)] for row in distance]
+    most = [[value[row <= r].max() for r in range(n + 1)] for row in distance]
     return np.array(least), np.array(most)
 
 
-def least_over_subsets(x, l):
-    """n^2 Var at its least when l records join the mean of the others, over all choices; a fraction (p, q)."""
-    n, m = len(x), len(x) - l
+def least_over_subsets(x, r):
+    """n^2 Var at its least when r records join the mean of the others, over all choices; a fraction (p, q)."""
+    n, m = len(x), len(x) - r
     if m == 0:
         return 0, 1
     return n * min(scaled_variance(kept) for kept in itertools.combinations(x, m)), m
 
 
 def least_windowed(x, radius):
-    """The same over neighbours in order only: fractions (p, q) for l = 0, .., radius (less than n)."""
+    """The same over neighbours in order only: fractions (p, q) for r = 0, .., radius (less than n)."""
     x = sorted(int(v) for v in x)
     n, sums, squares = len(x), *_sums(x)
 
     def window(start, m):
         return m * (squares[start + m] - squares[start]) - (sums[start + m] - sums[start]) ** 2
 
-    return [(n * min(window(s, n - l) for s in range(l + 1)), n - l) for l in range(radius + 1)]
+    return [(n * min(window(s, n - r) for s in range(r + 1)), n - r) for r in range(radius + 1)]
 
 
 def most_windowed(x, width, radius):
-    """The exact upper form: for every window of l removed neighbours the best number m of records at the upper end."""
+    """The exact upper form: for every window of r removed neighbours the best number m of records at the upper end."""
     x = sorted(int(v) for v in x)
     n, sums, squares = len(x), *_sums(x)
     most = [scaled_variance(x)]
-    for l in range(1, min(radius, n) + 1):
+    for r in range(1, min(radius, n) + 1):
         best = 0
-        for w in range(n - l + 1):
-            s1 = sums[n] - sums[w + l] + sums[w]
-            s2 = squares[n] - squares[w + l] + squares[w]
+        for w in range(n - r + 1):
+            s1 = sums[n] - sums[w + r] + sums[w]
+            s2 = squares[n] - squares[w + r] + squares[w]
             # Half up; a tie has two best m.
-            m = min(max((n * width - 2 * s1 + width) // (2 * width), 0), l)
+            m = min(max((n * width - 2 * s1 + width) // (2 * width), 0), r)
             best = max(best, n * (s2 + m * width * width) - (s1 + m * width) ** 2)
         most.append(best)
     return most
@@ -66,12 +66,12 @@ def most_relaxed(x, width, radius):
     x = sorted(int(v) for v in x)
     n, sums, squares = len(x), *_sums([2 * v - width for v in x])
     most = [4 * scaled_variance(x)]
-    for l in range(1, min(radius, n) + 1):
+    for r in range(1, min(radius, n) + 1):
         best = 0
-        for w in range(n - l + 1):
-            s1 = sums[n] - sums[w + l] + sums[w]
-            s2 = squares[n] - squares[w + l] + squares[w]
-            best = max(best, n * (s2 + l * width * width) - max(abs(s1) - l * width, 0) ** 2)
+        for w in range(n - r + 1):
+            s1 = sums[n] - sums[w + r] + sums[w]
+            s2 = squares[n] - squares[w + r] + squares[w]
+            best = max(best, n * (s2 + r * width * width) - max(abs(s1) - r * width, 0) ** 2)
         most.append(best)
     return most
 

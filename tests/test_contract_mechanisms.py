@@ -12,17 +12,24 @@ import numpy as np
 import oracles
 import pytest
 from jax.sharding import Mesh, PartitionSpec
-from oracles import ALPHA
+from oracles import ALPHA, quick_jit
 
 import jaxdp
 from jaxdp import DiscreteLaw, LatticeLaw, audit
 from jaxdp._mechanism import examples, neighbours
 
+
+def make(label, epsilon=1.0):
+    return dict(examples(epsilon))[label]
+
+
 LABELS = list(dict(examples()))
-# The first variant of each class, where variants differ in numbers only.
+# The first variant of each class, where variants differ in numbers only; and those whose summary is one array.
 BASIC = list({type(record): label for label, record in reversed(list(examples()))}.values())
-# The least loss on worst_case, as a share of epsilon; 0.8 where theory is tight.
-SHARE = {"noise": {"laplace": 0.3}, "class": {"SmoothSensitivity": 0.1}}
+ARRAYS = [label for label in BASIC if len(jax.tree.leaves(make(label).worst_case()[0])) == 1]
+# The least loss on worst_case, as a share of epsilon, where theory is not tight; 0.8 for all others.
+LOOSE = {"AboveThreshold(noise=laplace)": 0.4, "SparseVector(cutoff=2,noise=laplace)": 0.4}
+LOOSE |= {"SmoothSensitivity": 0.3, "AsymmetricSensitivity": 0.7}
 BAD = {
     "epsilon": (0.0, -1.0, np.nan, np.inf),
     "sensitivity": (0.0, -1.0, np.nan, np.inf),
@@ -43,12 +50,7 @@ ROWS = 2**11
 
 each_mechanism = pytest.mark.parametrize("label", LABELS)
 each_class = pytest.mark.parametrize("label", BASIC)
-# For programs that run once: compiled in half the time.
-quick_jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
-
-
-def make(label, epsilon=1.0):
-    return dict(examples(epsilon))[label]
+each_class_of_arrays = pytest.mark.parametrize("label", ARRAYS)
 
 
 def parameters(record, *, static):
@@ -59,10 +61,6 @@ def parameters(record, *, static):
 def traced_law(record, summary):
     takes_rows = "rows" in inspect.signature(record.law).parameters
     return record.law(summary, **({"rows": ROWS} if takes_rows else {}))
-
-
-def is_array(summary):
-    return len(jax.tree.leaves(summary)) == 1 and np.ndim(summary) <= 1
 
 
 def assert_same(one, other):
@@ -84,16 +82,23 @@ def rows(tree):
     return np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1)
 
 
+def masses(law, outcomes):
+    """Probabilities of all of a law's outcomes."""
+    log_p = law.log_p if isinstance(law, DiscreteLaw) else jax.vmap(law.log_prob)(outcomes)
+    return np.exp(np.asarray(log_p))
+
+
 def enumerated(law):
     """All outcomes, but 1e-13 of the mass, and their probabilities."""
     if isinstance(law, DiscreteLaw):
-        return law.outcomes, np.exp(np.asarray(law.log_p))
-    if isinstance(law, LatticeLaw) and np.ndim(law.location) == 0:
+        outcomes = law.outcomes
+    elif isinstance(law, LatticeLaw) and np.ndim(law.location) == 0:
         low, high = (float(law.quantile(prob)) for prob in (1e-13, 1.0 - 1e-13))
         step = float(law.granularity)
         outcomes = np.arange(low, high + step, step, dtype=np.float32)
-        return outcomes, np.exp(np.asarray(jax.vmap(law.log_prob)(outcomes)))
-    raise NotImplementedError(f"tell the contract tests how to enumerate a {type(law).__name__}")
+    else:
+        raise NotImplementedError(f"tell the contract tests how to enumerate a {type(law).__name__}")
+    return outcomes, masses(law, outcomes)
 
 
 def counts_of(outcomes, draws):
@@ -123,28 +128,33 @@ def test_law_sums_to_one_and_log_prob_is_its_probability(label):
         assert float(law.expectation(lambda _: jnp.float32(3.0))) == pytest.approx(3.0, rel=1e-9)
 
 
+def telling(record, other, draws):
+    """A summary on which that many draws tell two records apart, and the probabilities of all outcomes under both."""
+    rng = np.random.default_rng(30)
+    for summary in (*record.worst_case()[::-1], *neighbours(record, rng), *neighbours(record, rng)):
+        outcomes, p = enumerated(record.law(summary))
+        q = masses(other.law(summary), outcomes)
+        if draws * np.sum((p - q) ** 2 / q) > 6.0 * np.sqrt(2.0 * len(p)) + 100.0:
+            return summary, outcomes, p, q
+    raise AssertionError("no summary tells the two apart")
+
+
 @each_mechanism
 def test_samplers_have_the_law(label):
-    record = make(label, 2.0)
-    summary = record.worst_case()[1]
-    law = record.law(summary)
-    keys = jax.random.split(jax.random.key(31), 250_000)
-    draws = jax.jit(jax.vmap(record.sample, (0, None)))(keys, summary)
+    record, size = make(label, 2.0), 250_000
+    summary, outcomes, p, q = telling(record, dataclasses.replace(record, epsilon=2.4), size)
+    law, keys = record.law(summary), jax.random.split(jax.random.key(31), size)
+    draws = quick_jit(jax.vmap(record.sample, (0, None)))(keys, summary)
     for i in range(3):  # vmap over keys is the loop
         assert_same(record.sample(keys[i], summary), jax.tree.map(lambda leaf, i=i: leaf[i], draws))
-    more = jax.jit(jax.vmap(law.sample))(keys)
+    more = quick_jit(jax.vmap(law.sample))(keys)
     assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), more) == jax.tree.map(
         lambda leaf: (leaf.shape, leaf.dtype), draws
     )
-    outcomes, p = enumerated(law)
-    other = enumerated(dataclasses.replace(record, epsilon=2.4).law(summary))
     for counts in (counts_of(outcomes, draws), counts_of(outcomes, more)):
         assert oracles.p_value(counts, p) > ALPHA
-    # The same draws do not have the law of an epsilon 20% off.
-    if len(other[1]) == len(p):
-        assert oracles.p_value(counts_of(outcomes, draws), other[1]) < ALPHA
-    else:
-        assert oracles.p_value(counts_of(other[0], draws), other[1]) < ALPHA
+        # The same draws do not have the law of an epsilon 20% off.
+        assert oracles.p_value(counts, q) < ALPHA
 
 
 # The guarantee.
@@ -157,8 +167,7 @@ def test_loss_on_the_worst_case_is_epsilon_at_most_and_nearly(label, epsilon):
     loss = audit.exact(record, *record.worst_case())
     privacy = record.privacy()
     assert loss <= epsilon * (1.0 + 1e-12)
-    share = SHARE["class"].get(type(record).__name__, SHARE["noise"].get(getattr(record, "noise", None), 0.8))
-    assert loss >= share * epsilon
+    assert loss >= LOOSE.get(label, LOOSE.get(type(record).__name__, 0.8)) * epsilon
     assert privacy.epsilon == epsilon and 0.0 <= privacy.delta <= max(1e-15, getattr(record, "delta", 0.0))
 
 
@@ -197,10 +206,11 @@ def test_loss_on_random_neighbours_is_at_most_epsilon(label):
 @each_mechanism
 def test_vmap_over_records_keys_and_summaries_is_the_loop(label):
     records = [make(label, epsilon) for epsilon in (1.0, 4.0)]
-    keys, summaries = jax.random.split(jax.random.key(33)), records[0].worst_case()
+    keys, summaries = jax.random.split(jax.random.key(33)), narrow(records[0].worst_case())
 
     def both(record, key, summary):
-        return record.sample(key, summary), traced_law(record, summary).log_prob(record.sample(key, summary))
+        release = record.sample(key, summary)
+        return release, traced_law(record, summary).log_prob(release)
 
     releases, log_probs = quick_jit(jax.vmap(both))(stack(records), keys, stack(summaries))
     for i, (record, key, summary) in enumerate(zip(records, keys, summaries, strict=True)):
@@ -213,7 +223,7 @@ def test_vmap_over_records_keys_and_summaries_is_the_loop(label):
 def test_vmap_outside_of_jit_takes_numpy_doubles_and_64_bit_integers(label, key):
     record = make(label)
     summaries = [jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), s) for s in record.worst_case()]
-    if is_array(summaries[0]):
+    if label in ARRAYS:
         summaries += [s.astype(np.int64) for s in summaries]
     for one, other in zip(summaries[::2], summaries[1::2], strict=True):
         both = jax.tree.map(lambda *leaves: np.stack(leaves), one, other)
@@ -264,17 +274,18 @@ def test_scan_in_shard_map_is_the_loop(label):
             return total + 1, record.sample(key, summary)
 
         releases = jax.lax.scan(step, jnp.int32(0), keys[0])[1]
-        return jax.tree.map(lambda leaf: leaf[None], releases), record.law(summary).loss_at(record.law(summary))
+        total = record.law(summary).expectation(lambda _: jnp.float32(1.0))
+        return jax.tree.map(lambda leaf: leaf[None], releases), total
 
     program = jax.shard_map(body, mesh=mesh, in_specs=(sharded, replicated), out_specs=(sharded, replicated))
-    releases, loss = quick_jit(program)(keys, narrow(summary))
-    assert float(loss) == 0.0
+    releases, total = quick_jit(program)(keys, narrow(summary))
+    assert float(total) == pytest.approx(1.0, rel=1e-9)
     for i, j in np.ndindex(2, 2):
         one = jax.tree.map(lambda leaf, i=i, j=j: leaf[i, j], releases)
         assert_same(record.sample(keys[i, j], summary), one)
 
 
-@each_mechanism
+@each_class
 def test_keys_are_used_once(label):
     record = make(label)
     with jax.debug_key_reuse(True):
@@ -329,31 +340,28 @@ def test_summaries_of_the_wrong_shape_or_kind_are_rejected(label, key):
                 call(bad)
 
 
-@each_class
+@each_class_of_arrays
 def test_every_dtype_of_a_summary(label, key):
     record = make(label, 4.0)
     summary = record.worst_case()[1]
-    if not is_array(summary):
-        pytest.skip("the summary is not one array")
     reference = np.asarray(summary, np.float32)
     release = jax.eval_shape(record.sample, key, reference)
     truth = record.law(reference)
     for dtype in (jnp.float16, jnp.bfloat16, np.float64):
         cast = reference.astype(dtype)
-        law, shape = record.law(cast), jax.eval_shape(record.sample, key, cast)
-        for one, other in zip(jax.tree.leaves(law), jax.tree.leaves(truth), strict=True):
-            np.testing.assert_allclose(one, other, rtol=1e-12)
+        shape = jax.eval_shape(record.sample, key, cast)
+        if dtype != jnp.float16:  # two compilations are enough
+            for one, other in zip(jax.tree.leaves(record.law(cast)), jax.tree.leaves(truth), strict=True):
+                np.testing.assert_allclose(one, other, rtol=1e-12)
         kind = jax.dtypes.canonicalize_dtype(dtype)
         for leaf, plain in zip(jax.tree.leaves(shape), jax.tree.leaves(release), strict=True):
             assert leaf.dtype == (kind if plain.dtype == np.float32 else plain.dtype)
 
 
-@each_class
+@each_class_of_arrays
 def test_scores_that_are_not_finite_give_a_valid_release(label, key):
     record = make(label, 4.0)
     summary = record.worst_case()[1]
-    if not is_array(summary):
-        pytest.skip("the summary is not one array")
     for value in (np.nan, np.inf, -np.inf):
         bad = np.array(summary, np.float32)
         bad.reshape(-1)[0] = value

@@ -35,6 +35,7 @@ X = np.linspace(-3.0, 3.0, 8).astype(np.float32)
 Y = np.linspace(0.3, 1.1, 8).astype(np.float32)
 
 
+@pytest.mark.leaks
 def test_in_every_transform():
     for name, got in oracle.transforms(softplus_of_sum, X, Y):
         assert jax.config.jax_enable_x64 == X64, name

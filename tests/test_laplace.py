@@ -26,7 +26,7 @@ def numbers(law):
 
 def realised(rate, shift):
     """Probabilities of the outcomes of two inputs `shift` steps apart, from the integers that the sampler compares."""
-    z, p, log_error = oracle.realised_law(random.thresholds(rate), float(rate))
+    _, p, log_error = oracle.realised_law(random.thresholds(rate), float(rate))
     both = np.zeros((2, len(p) + shift))
     both[0, :-shift], both[1, shift:] = p * np.exp(log_error), p * np.exp(log_error)
     return both
@@ -79,15 +79,14 @@ def noise_of(law, draws):
 
 
 CASES = [
-    (ONE, np.float32(0.3), 1 / 4097, 1.05),
-    (Laplace(2.0, 0.5), np.int32(-7), 0.25, 1.05),
-    (Laplace(1.0, 4.0, granularity=0.25), np.float32(1e3 + 0.3), 0.8, 1.05),
-    (Laplace(3.0, 1.0, granularity=2.0), np.int32(5), 0.5, 1.05),
+    (ONE, np.float32(0.3), 1 / 4097),
+    (Laplace(2.0, 0.5), np.int32(-7), 0.25),
+    (Laplace(1.0, 4.0, granularity=0.25), np.float32(1e3 + 0.3), 0.8),
 ]
 
 
-@pytest.mark.parametrize(("mechanism", "value", "rate", "off"), CASES)
-def test_releases_follow_the_law(key, mechanism, value, rate, off):
+@pytest.mark.parametrize(("mechanism", "value", "rate"), CASES)
+def test_releases_follow_the_law(key, mechanism, value, rate):
     law = mechanism.law(value)
     location, got, step = numbers(law)
     np.testing.assert_allclose(got, rate, rtol=1e-15)
@@ -95,7 +94,7 @@ def test_releases_follow_the_law(key, mechanism, value, rate, off):
     draws = jax.jit(jax.vmap(mechanism.sample, (0, None)))(jax.random.split(key, 200_000), value)
     assert draws.dtype == value.dtype
     assert oracle.noise_test(noise_of(law, draws), rate) > ALPHA
-    assert oracle.noise_test(noise_of(law, draws), rate * off) < ALPHA
+    assert oracle.noise_test(noise_of(law, draws), 1.05 * rate) < ALPHA
 
 
 @pytest.mark.parametrize("changed", [None, 2])
@@ -113,13 +112,12 @@ def test_vectors(key, changed):
     np.testing.assert_allclose(law.expected_error(), 2.0**-6 / math.sinh(rate), rtol=1e-12)
 
 
-def test_integer_vectors_have_no_slack(key):
+def test_integer_vectors_have_no_slack():
     value = np.array([1, 2, 3], np.int32)
     assert float(Laplace(2.0, 0.5).law(value).rate) == 0.25
     assert numbers(Laplace(2.0, 0.5, granularity=2.0).law(value))[1] == 0.5 / 3
     _, rate, step = numbers(Laplace(2.0, 0.5).law(value.astype(np.float32)))
     assert (rate, step) == (0.5 / (2 / step + 3), 2.0**-13)
-    assert Laplace(2.0, 0.5).sample(key, value).dtype == np.int32
 
 
 # Numbers, large and of every dtype.
@@ -283,7 +281,8 @@ def test_the_claimed_delta_bounds_the_hockey_stick(epsilon, sensitivity):
 def test_neighbouring_vectors_stay_within_the_claim():
     mechanism = Laplace(2.0, 1.0, max_changed=2, granularity=0.125)
     first = np.array([0.99, 5.0, -0.01, 7.0])
-    for second in (first + [0.01, 0, 0.01, 0], first + [0, 2, 0, 0], first + [1, 0, -1, 0]):
+    for change in ([0.01, 0, 0.01, 0], [0, 2, 0, 0], [1, 0, -1, 0]):
+        second = first + np.array(change)
         law, other = mechanism.law(first), mechanism.law(second)
         assert law.loss_at(other, mechanism.privacy().delta) <= 1.0
     histogram = Laplace(2.0, 1.0, max_changed=2)
@@ -294,6 +293,7 @@ def test_neighbouring_vectors_stay_within_the_claim():
 # JAX.
 
 
+@pytest.mark.leaks
 def test_transforms_equal_the_loop(key):
     def release(key, value, sensitivity, epsilon):
         mechanism = Laplace(sensitivity, epsilon)
@@ -333,7 +333,7 @@ def test_one_program_serves_every_parameter(key):
 
 def test_key_reuse_checker_is_content(key):
     with jax.debug_key_reuse(True):
-        ONE.sample(key, np.zeros(3, np.float32))
+        ONE.sample(key, 0.5)
 
 
 def test_records_can_be_copied(key):

@@ -145,6 +145,7 @@ def softmax(x):
     return jax.nn.log_softmax(jnp.stack([x, 2 * x, x * x]))
 
 
+@pytest.mark.leaks
 def test_divergences_in_every_transform_of_a_float32_program():
     def results(x, y):
         law, other = DiscreteLaw(softmax(x), jnp.arange(3)), DiscreteLaw(softmax(y), jnp.arange(3))
@@ -289,8 +290,9 @@ def test_lattice_samples_have_the_law(key):
     law = lattice_law(0.2, [7.0, -3.0])
     draws = np.asarray(jax.jit(jax.vmap(law.sample))(jax.random.split(key, 100_000)))
     assert draws.dtype == np.float32 and draws.shape == (100_000, 2)
-    noise = np.rint(draws / 0.5 - [7, -3]).astype(int)
-    np.testing.assert_array_equal((noise + [7, -3]) * 0.5, draws)
+    location = np.array([7, -3])
+    noise = np.rint(draws / 0.5 - location).astype(int)
+    np.testing.assert_array_equal((noise + location) * 0.5, draws)
     for column in noise.T:
         assert oracle.noise_test(column, 0.2) > ALPHA
         assert oracle.noise_test(column, 0.2 * 1.1) < ALPHA
@@ -308,6 +310,7 @@ def test_laws_of_different_mechanisms_are_not_compared():
         jax.jit(lambda shift: lattice_law(1.0, [0.0, 1.0]).loss_at(LatticeLaw(shift, 1.0, 0.5, np.float32)))(np.ones(2))
 
 
+@pytest.mark.leaks
 def test_lattice_law_in_every_transform_of_a_float32_program():
     def results(value, epsilon):
         mechanism = jaxdp.Laplace(1.0, epsilon, granularity=0.25)

@@ -42,11 +42,12 @@ def test_realised_law_check_has_power():
 
 
 def test_digits_of_every_scale():
-    worst = 0.0
-    for rate in [1 / scale for scale in range(1, 4097, 39)] + [45.99, 45.999 / 2**9, RARE, 2 * RARE, RARE / 2**20]:
+    worst, extremes = 0.0, [45.999 / 2, 45.999 / 2**9, RARE, RARE / 2**20, 2 * RARE, 45.94, 60.0]
+    for rate in [1 / scale for scale in range(1, 4097, 39)] + extremes:
         digits, sign = oracle.digit_errors(table_of(rate), rate)
         errors = np.concatenate([digits, sign[None]])
-        worst = max(worst, np.sum(np.ptp(errors, axis=1)))
+        if rate <= 32.0:
+            worst = max(worst, np.sum(np.ptp(errors, axis=1)))
         p = 1 / (1 + np.exp(np.append(rate * 2.0 ** np.arange(len(digits)), rate)))
         # A bound on the total variation of the product law.
         assert np.sum(p * np.abs(errors[:, 1])) < 2.0**-50
@@ -100,7 +101,7 @@ def test_huge_rate_is_no_noise(key):
 
 @jax.jit
 def traced_draws(key, rate):
-    return random.geometric(key, rate), random.discrete_laplace(key, rate, (3,))
+    return random.geometric(key, rate), random.discrete_laplace(key, rate)
 
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, math.nan, math.inf, 0.99 * random.MIN_RATE, 1e-39, True, 1j, np.ones(2)])
@@ -111,7 +112,7 @@ def test_bad_rate(key, rate):
     if not isinstance(rate, float):
         return
     geometric, noise = traced_draws(key, np.float32(rate))
-    assert geometric == -1 and np.all(np.asarray(noise) == INT_MIN)
+    assert geometric == -1 and noise == INT_MIN
 
 
 @pytest.mark.parametrize("bad", [np.zeros(2, np.uint32), 0, jnp.zeros(2, jnp.uint32)])
@@ -210,42 +211,16 @@ def test_secure_key_draws():
 # The exponential: its exact realised law, from a search over all 2^64 pairs of words.
 
 
-def count_below(high_bit, t, dtype):
-    """How many places in [0, 2^63) give a value on the side of t that small places are on."""
-
-    def value(place):
-        words = np.stack([place >> 32 | high_bit << 31, place & 0xFFFFFFFF]).astype(np.uint32)
-        return np.asarray(random.from_words(words)).astype(dtype)
-
-    low, high = np.full(len(t), -1, np.int64), np.full(len(t), 2**63 - 1, np.int64)
-    for _ in range(64):
-        middle = (low & high) + ((low ^ high) >> 1)
-        middle = np.clip(middle, 0, 2**63 - 1)
-        inside = value(middle) > t if high_bit else value(middle) <= t
-        low, high = np.where(inside, middle, low), np.where(inside, high, middle)
-    # All 2^63 places are inside where the last one is.
-    last = value(np.full(len(t), 2**63 - 1, np.int64))
-    last = last > t if high_bit else last <= t
-    return [2**63 if whole else int(n) for whole, n in zip(last, high, strict=True)]
-
-
-def tail_errors(above, below, t):
-    """Largest relative errors of P(E > t) and of P(E <= t), where these are at least 2^-40."""
-    upper, lower = np.exp(-t), -np.expm1(-t)
-    errors = np.abs(above / upper - 1), np.abs(below / lower - 1)
-    return np.max(errors[0][upper >= 2.0**-40]), np.max(errors[1][lower >= 2.0**-40])
-
-
 POINTS = np.concatenate([np.geomspace(2.0**-40, 0.7, 200), np.linspace(0.69, 27.7, 300)])
 
 
 @pytest.mark.parametrize(("dtype", "upper", "lower"), [(np.float64, 1e-7, 1e-7), (np.float32, 1e-6, 1e-7)])
 def test_exact_tails_of_the_exponential(dtype, upper, lower):
     t = POINTS.astype(dtype)
-    small, large = count_below(0, t, dtype), count_below(1, t, dtype)
+    small, large = (oracle.count_below(random.from_words, bit, t, dtype) for bit in (0, 1))
     above = np.array([(b + 2**63 - a) / 2**64 for a, b in zip(small, large, strict=True)])
     below = np.array([(a + 2**63 - b) / 2**64 for a, b in zip(small, large, strict=True)])
-    errors = tail_errors(above, below, t.astype(np.float64))
+    errors = oracle.tail_errors(above, below, t.astype(np.float64))
     assert errors[0] <= upper and errors[1] <= lower
 
 
@@ -255,7 +230,7 @@ def test_tails_of_the_exponential_of_jax_are_condemned():
     np.testing.assert_array_equal(draws, jax.jit(lambda b: -jnp.log1p(-oracle.jax_uniform(b)))(bits))
     values = -np.log1p(-np.arange(2**23) * 2.0**-23)
     below = np.searchsorted(values, POINTS, side="right") / 2**23
-    upper, lower = tail_errors(1 - below, below, POINTS)
+    upper, lower = oracle.tail_errors(1 - below, below, POINTS)
     assert upper == 1.0 and lower > 1e3
 
 
@@ -363,25 +338,27 @@ def scalars(key, rate):
     return random.discrete_laplace(one, rate), random.exponential(two)
 
 
-def arrays(key, rate):
-    return (random.discrete_laplace(key, rate, (2,)),)
-
-
-@pytest.mark.parametrize("sample", [scalars, arrays])
-def test_transforms_equal_the_loop(key, sample):
+@pytest.mark.leaks
+def test_scalars_in_every_transform(key):
     keys, rates = jax.random.split(key, 6), np.geomspace(1e-5, 50.0, 6).astype(np.float32)
-    loop = [sample(k, float(rate)) for k, rate in zip(keys, rates, strict=True)]
+    loop = [scalars(k, float(rate)) for k, rate in zip(keys, rates, strict=True)]
     expected = [np.stack(rows) for rows in zip(*loop, strict=True)]
-    for name, got in oracle.transforms(sample, keys, rates):
+    for name, got in oracle.transforms(scalars, keys, rates):
         for ours, theirs in zip(got, expected, strict=True):
             np.testing.assert_array_equal(ours, theirs, err_msg=name)
 
 
+def test_vmap_of_arrays_equals_the_loop(key):
+    keys, rates = jax.random.split(key, 3), np.array([0.001, 1.0, 30.0], np.float32)
+    got = jax.jit(jax.vmap(lambda k, rate: random.discrete_laplace(k, rate, (2,))))(keys, rates)
+    loop = [random.discrete_laplace(k, float(rate), (2,)) for k, rate in zip(keys, rates, strict=True)]
+    np.testing.assert_array_equal(got, loop)
+
+
 def test_no_child_key_is_used_twice(key):
     with jax.debug_key_reuse(True):
-        jax.jit(random.discrete_laplace)(key, 0.1)
         random.discrete_laplace(key, 0.2, (3,))
-        random.exponential(key, (3,))
+        random.exponential(key)
         with pytest.raises(jax.errors.KeyReuseError):
             _ = jax.random.bits(key), jax.random.bits(key)
 

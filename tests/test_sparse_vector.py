@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import oracles
 import pytest
-from oracles import ALPHA
+from oracles import ALPHA, quick_jit
 
 import jaxdp
 from jaxdp import AboveThreshold, SparseVector, audit
@@ -47,7 +47,7 @@ def test_loss_of_the_tight_pair_is_epsilon(cutoff, monotonic):
         return law.loss_at(other), other.loss_at(law)
 
     arguments = sensitivity.astype(np.int32), epsilon.astype(np.float32)
-    largest = np.max(jax.jit(jax.vmap(losses))(*arguments), axis=0)
+    largest = np.max(quick_jit(jax.vmap(losses))(*arguments), axis=0)
     np.testing.assert_allclose(largest, epsilon, rtol=0, atol=1e-9)
     record = SparseVector(5, 3, 1.0, cutoff=cutoff, monotonic=monotonic)
     np.testing.assert_array_equal(record.worst_case(), [scores, scores + 3 * change])
@@ -62,8 +62,7 @@ def test_general_pair_breaks_the_monotonic_budget(cutoff, loss):
     assert loss is None or abs(first + 2 * cutoff * query - loss) <= 1e-12
 
 
-@pytest.mark.parametrize("monotonic", [False, True])
-@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize(("noise", "monotonic"), [("exponential", False), ("exponential", True), ("laplace", False)])
 def test_random_pairs_never_lose_more_than_epsilon(noise, monotonic):
     rng = np.random.default_rng(11)
     size, n = 500, 4
@@ -77,7 +76,7 @@ def test_random_pairs_never_lose_more_than_epsilon(noise, monotonic):
         record = SparseVector(0, sensitivity, 2.0, cutoff=2, monotonic=monotonic, noise=noise)
         return record.law(scores, rows=1024).log_p
 
-    compiled = jax.jit(jax.vmap(log_p))
+    compiled = quick_jit(jax.vmap(log_p))
     both = [np.asarray(compiled(x.astype(np.int32), sensitivity[:, 0])) for x in (scores, scores + change)]
     assert np.isfinite(both).all()
     largest = np.max(np.abs(both[0] - both[1]))
@@ -124,8 +123,8 @@ def test_first_crossing_is_that_of_above_threshold():
     for i, p in enumerate(halts):
         np.testing.assert_allclose(law[tuple(np.arange(3) == i)], p, rtol=1e-12)
     keys = jax.random.split(jax.random.key(13), 500)
-    masks = np.asarray(jax.jit(jax.vmap(one.sample, (0, None)))(keys, scores))
-    index = np.asarray(jax.jit(jax.vmap(stop.sample, (0, None)))(keys, scores).index)
+    masks = np.asarray(quick_jit(jax.vmap(one.sample, (0, None)))(keys, scores))
+    index = np.asarray(quick_jit(jax.vmap(stop.sample, (0, None)))(keys, scores).index)
     np.testing.assert_array_equal(masks, np.arange(3) == index[:, None])
 
 

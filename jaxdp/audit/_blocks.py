@@ -44,6 +44,8 @@ _BANKS = 8
 # Scalars evaluated at once: what fits the caches of a CPU, what fills an accelerator.
 _SCALARS_AT_ONCE = {"cpu": 2**18, "other": 2**24}
 _SCALARS_PER_DRAW = 2**22
+# Pilots are often short: outputs are drawn in small chunks, as many as are wanted.
+_RUNS_PER_DRAW = 2**11
 
 
 class Choice(NamedTuple):
@@ -81,9 +83,9 @@ class Engine:
 
     def draw(self, keys: jax.Array, arguments: tuple, part: int, side: int, runs: int) -> list[np.ndarray]:
         """The first `runs` outputs of a part: coordinates, statistics and rows, as codes on the host."""
-        pending, ids = [], np.uint32([part, side])
+        pending = []
         for first in range(0, -(-runs // self.batch), len(self.devices)):
-            call = functools.partial(self._draw, keys, arguments, ids, np.uint32(first))
+            call = functools.partial(self._draw, keys, arguments, np.uint32([part, side, first, runs]))
             pending.append(self._first_call_apart("draw", call, call))
         pieces = [[np.concatenate(np.asarray(array)) for array in found] for found in pending]
         return [np.concatenate(columns)[:runs] for columns in zip(*pieces, strict=True)]
@@ -127,12 +129,13 @@ class Engine:
         )
         return jax.jit(spread)
 
-    def _draw_local(self, keys: jax.Array, arguments: tuple, ids: jax.Array, first: jax.Array) -> tuple:
+    def _draw_local(self, keys: jax.Array, arguments: tuple, plan: jax.Array) -> tuple:
+        """One batch of outputs, a part of a block; only the runs that are wanted are evaluated."""
+        part, side, first, wanted = plan[0], plan[1], plan[2], plan[3]
         batch = first + lax.axis_index("devices").astype(jnp.uint32)
-        pieces = np.uint32(BLOCK // self.batch)
-        block = _run_keys(keys[ids[0], ids[1]], (batch // pieces)[None]).reshape(BLOCK // self.batch, self.batch)
-        mine = block[(batch % pieces).astype(jnp.int32)]
-        chunk = min(self.chunk, self.batch)
+        batches, chunk = np.uint32(BLOCK // self.batch), min(self.chunk, self.batch, _RUNS_PER_DRAW)
+        block = _run_keys(keys[part, side], (batch // batches)[None]).reshape(-1, self.batch // chunk, chunk)
+        start = batch * np.uint32(self.batch) + np.uint32(chunk) * lax.iota(jnp.uint32, self.batch // chunk)
 
         def read(keys: jax.Array) -> tuple:
             outputs = self._many(keys, arguments)
@@ -140,8 +143,13 @@ class Engine:
                 rows = (self.layout.rows(outputs),) if self.layout.tabled else ()
                 return self.layout.coordinates(outputs), self.layout.statistics(outputs), *rows
 
-        found = lax.map(read, mine.reshape(self.batch // chunk, chunk))
-        return jax.tree_util.tree_map(lambda piece: piece.reshape(1, self.batch, piece.shape[-1]), found)
+        def skip(keys: jax.Array) -> tuple:
+            with self.layout.scope():
+                return tuple(jnp.zeros(each.shape, each.dtype) for each in jax.eval_shape(read, keys))
+
+        mine = block[(batch % batches).astype(jnp.int32)]
+        found = lax.map(lambda pair: lax.cond(pair[0] < wanted, read, skip, pair[1]), (start, mine))
+        return tuple(each.reshape(1, self.batch, each.shape[-1]) for each in found)
 
     def _count_local(self, keys: jax.Array, arguments: tuple, choice: Choice, ids: jax.Array, plan: jax.Array):
         def codes(outputs: Any, choice: Choice) -> jax.Array:
@@ -198,10 +206,10 @@ class Engine:
             if pieces == 1:
                 return total + tally(self._many(runs[0], arguments), live[0])
 
-            def piece(number: jax.Array, total: jax.Array) -> jax.Array:
-                return total + tally(self._many(runs[number], arguments), live[number])
+            def piece(total: jax.Array, pair: tuple) -> tuple:
+                return total + tally(self._many(pair[0], arguments), pair[1]), None
 
-            return lax.fori_loop(0, pieces, piece, total)
+            return lax.scan(piece, total, (runs, live))[0]
 
         groups = (mine + (lanes - np.uint32(1))) // lanes
         return lax.fori_loop(np.uint32(0), groups, group, jnp.zeros(shape, jnp.uint32))[None]

@@ -29,7 +29,7 @@ def contribution(records: tuple) -> np.ndarray:
 
 
 def clamp(x: jax.Array, lower: Any, upper: Any) -> jax.Array:
-    """x in float64, moved into the range; NaN to its lower end."""
+    """Records in float64, moved into the range; NaN to its lower end."""
     x = x.astype(jnp.float64)
     return jnp.where(x >= lower, jnp.minimum(x, upper), lower)
 
@@ -78,6 +78,12 @@ def largest_end(dtype: np.dtype, power: int = 1) -> float:
     return 2.0 ** ((400 if dtype.itemsize == 8 else 96) // power)
 
 
+def slack(share: Any) -> float:
+    """Relative rounding errors of a public share times n: an integer up to these counts as that integer."""
+    traced = _check.is_traced(share) and jnp.issubdtype(share.dtype, jnp.floating)
+    return 4.0 * float(jnp.finfo(share.dtype if traced else np.float64).eps)
+
+
 def rank_bounds(x: Any, rank: Any, lower: Any, upper: Any, *, radius: int) -> OutputBounds:
     """Bounds of the rank-th smallest record, rank = 1, .., n."""
     x = _check.vector("x", x)
@@ -91,7 +97,7 @@ def rank_bounds(x: Any, rank: Any, lower: Any, upper: Any, *, radius: int) -> Ou
 def _rank_bounds(
     x: Any, rank: Any, lower: Any, upper: Any, *, radius: int, dtype: np.dtype
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """l records at the upper end: the statistic is the (rank + l)-th smallest of the others, or that end."""
+    """With l records moved to the upper end it is the (rank + l)-th smallest of the others, or that end."""
     lower, upper = lower.astype(jnp.float64), upper.astype(jnp.float64)
     values, n = sort(clamp(x, lower, upper)), x.shape[0]
     shift = jnp.arange(radius + 1)
@@ -113,7 +119,7 @@ def power_above(value: jax.Array) -> jax.Array:
 
 
 def difference(high: jax.Array, low: jax.Array) -> jax.Array:
-    """high - low, or a number just above it where that is not exact."""
+    """The number high - low, or a number just above it where that is not exact."""
     change = high - low
     exact = (low + change == high) & (high - change == low)
     return jnp.where(exact, change, change * (1.0 + float(jnp.finfo(change.dtype).eps)))

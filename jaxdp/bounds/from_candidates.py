@@ -98,7 +98,13 @@ def from_candidates(fn: Callable, records: Any, candidates: Any, *, radius: int)
 
 @functools.partial(jax.jit, static_argnames=("radius",))
 def _bounds(
-    values: jax.Array, records: jax.Array, candidates: jax.Array, counts: jax.Array, neighbours: jax.Array, *, radius: int
+    values: jax.Array,
+    records: jax.Array,
+    candidates: jax.Array,
+    counts: jax.Array,
+    neighbours: jax.Array,
+    *,
+    radius: int,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     same = jax.vmap(lambda record: jax.vmap(lambda other: jnp.all(record == other))(candidates))(records)
     # The first of equal candidates, or of all where there is none.

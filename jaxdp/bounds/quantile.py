@@ -10,13 +10,15 @@ import numpy as np
 
 from jaxdp import _check
 from jaxdp._float64 import float64
-from jaxdp.bounds._order import LOWER, UPPER, contribution, draw, rank_bounds
+from jaxdp.bounds._order import LOWER, UPPER, contribution, draw, rank_bounds, slack
 from jaxdp.bounds._output_bounds import OutputBounds
 from jaxdp.bounds._statistic import statistic
 
 
 @statistic(
-    draw=draw, call=lambda records, radius: quantile(*records, 0.3, LOWER, UPPER, radius=radius), contribution=contribution
+    draw=draw,
+    call=lambda records, radius: quantile(*records, 0.3, LOWER, UPPER, radius=radius),
+    contribution=contribution,
 )
 def quantile(x: Any, prob: Any, lower: Any, upper: Any, *, radius: int) -> OutputBounds:
     """Bounds of a quantile: f(x) = x_(r), the r-th smallest of n records, with r = ceil(prob n), at least 1.
@@ -27,7 +29,7 @@ def quantile(x: Any, prob: Any, lower: Any, upper: Any, *, radius: int) -> Outpu
     Args:
         x: (n,) records, real.
         prob: Public share in [0, 1]; 0 is the minimum. A product prob n that is an integer up to rounding counts as
-            that integer: r = ceil(prob n - min(prob n / 2^22, 1/8)).
+            that integer: r = ceil(prob n - min(4 eps prob n, 1/8)), eps that of its dtype (double unless traced).
         lower: Public range of the records, in which they are clamped. May be -inf.
         upper: Its upper end. May be inf: bounds that run out of records are then infinite.
         radius: Static number of replaced records up to which bounds are known; the last entries are `lower`, `upper`.
@@ -55,7 +57,7 @@ def quantile(x: Any, prob: Any, lower: Any, upper: Any, *, radius: int) -> Outpu
     prob = _check.scalar("prob", prob)
     if not _check.is_traced(prob) and not 0.0 <= prob <= 1.0:
         raise ValueError(f"prob must be in [0, 1], got {prob!r}")
-    return rank_bounds(x, _rank(prob, n=_length(x)), lower, upper, radius=radius)
+    return rank_bounds(x, _rank(prob, n=_length(x), slack=slack(prob)), lower, upper, radius=radius)
 
 
 @statistic(
@@ -107,10 +109,10 @@ def _length(x: Any) -> int:
     return np.shape(_check.vector("x", x))[0]
 
 
-@float64(static_argnames=("n",))
-def _rank(prob: Any, *, n: int) -> jax.Array:
+@float64(static_argnames=("n", "slack"))
+def _rank(prob: Any, *, n: int, slack: float) -> jax.Array:
     """int32 rank; 0 for a bad share."""
     prob = prob.astype(jnp.float64)
     share = prob * float(n)
-    rank = jnp.clip(jnp.ceil(share - jnp.minimum(share * 2.0**-22, 0.125)), 1.0, float(n))
+    rank = jnp.clip(jnp.ceil(share - jnp.minimum(share * slack, 0.125)), 1.0, float(n))
     return jnp.where((prob >= 0.0) & (prob <= 1.0), rank, 0.0).astype(jnp.int32)

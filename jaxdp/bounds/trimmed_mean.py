@@ -21,6 +21,7 @@ from jaxdp.bounds._order import (
     largest_end,
     power_above,
     round_up,
+    slack,
     valid_ends,
 )
 from jaxdp.bounds._output_bounds import OutputBounds
@@ -45,7 +46,8 @@ def trimmed_mean(x: Any, trim: Any, lower: Any, upper: Any, *, radius: int) -> O
     Args:
         x: (n,) records, real.
         trim: Public share in [0, 1/2) cut off at each side. A product trim n that is an integer up to rounding
-            counts as that integer: k = floor(trim n + min(trim n / 2^22, 1/8)), at most (n-1)/2.
+            counts as that integer: k = floor(trim n + min(4 eps trim n, 1/8)), at most (n-1)/2, with eps that of its
+            dtype (double unless traced).
         lower: Public range of the records, in which they are clamped; finite.
         upper: Its upper end, finite.
         radius: Static number of replaced records up to which bounds are known; the last entries are `lower`, `upper`.
@@ -79,12 +81,13 @@ def trimmed_mean(x: Any, trim: Any, lower: Any, upper: Any, *, radius: int) -> O
     check_radius(radius)
     if np.shape(x)[0] > MAX_RECORDS:
         raise ValueError(f"x must have at most {MAX_RECORDS} records, got {np.shape(x)[0]}")
-    return OutputBounds(*_bounds(x, trim, lower, upper, radius=radius, dtype=dtype), monotonic=True)
+    entries = _bounds(x, trim, lower, upper, radius=radius, dtype=dtype, slack=slack(trim))
+    return OutputBounds(*entries, monotonic=True)
 
 
-@float64(static_argnames=("radius", "dtype"))
+@float64(static_argnames=("radius", "dtype", "slack"))
 def _bounds(
-    x: Any, trim: Any, lower: Any, upper: Any, *, radius: int, dtype: np.dtype
+    x: Any, trim: Any, lower: Any, upper: Any, *, radius: int, dtype: np.dtype, slack: float
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     trim, lower, upper = (value.astype(jnp.float64) for value in (trim, lower, upper))
     n = x.shape[0]
@@ -95,7 +98,7 @@ def _bounds(
     sums = jnp.concatenate([jnp.zeros_like(ordered[:1]), jnp.cumsum(ordered)])
 
     share = trim * float(n)
-    cut = jnp.clip(jnp.floor(share + jnp.minimum(share * 2.0**-22, 0.125)), 0.0, float((n - 1) // 2)).astype(jnp.int64)
+    cut = jnp.clip(jnp.floor(share + jnp.minimum(share * slack, 0.125)), 0.0, float((n - 1) // 2)).astype(jnp.int64)
     middle = n - 2 * cut
     shift = jnp.minimum(jnp.arange(radius + 1), n)
 

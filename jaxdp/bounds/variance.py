@@ -11,7 +11,17 @@ import numpy as np
 from jaxdp import _check
 from jaxdp._float64 import float64
 from jaxdp.bounds._losses import check_radius, entry_dtype
-from jaxdp.bounds._order import LOWER, UPPER, check_finite_ends, clamp, draw, largest_end, power_above, round_up, valid_ends
+from jaxdp.bounds._order import (
+    LOWER,
+    UPPER,
+    check_finite_ends,
+    clamp,
+    draw,
+    largest_end,
+    power_above,
+    round_up,
+    valid_ends,
+)
 from jaxdp.bounds._output_bounds import OutputBounds
 from jaxdp.bounds._statistic import statistic
 
@@ -45,23 +55,23 @@ def variance(x: Any, lower: Any, upper: Any, *, radius: int) -> OutputBounds:
 
     Guarantee:
         The contract of OutputBounds for data sets of n records of which one is replaced, with no tolerance.
-        Lower bounds: whatever l records become, the variance is least if they join the mean of the others, (n-l)/n
-        times the variance of these, which is least for neighbours in order (replace an end by a point in between).
-        Upper bounds, on [a, b] = [0, 1] with S1, S2 the sums of the kept y, y^2: the variance is convex in each
-        record, so that the replaced ones go to the ends, m of them to 1; for the same reason a kept record between
-        two removed ones can be exchanged with an outer one, so that the removed ones are neighbours in order. Then
-        n^2 f = n (S2 + m) - (S1 + m)^2, concave in m: exactly soluble, window by window. (Durfee (2023) knows no
-        efficient exact method; this one supersedes that.) What is computed is the same with a real m, the largest
-        over all windows: at most (1/2)^2 larger, and obeying the contract because it is the exact bound of
-        max over real m <= l of that form. It has one peak over the windows, which bisection finds.
+        Lower bounds: l records that join the mean of the others leave (n-l)/n of their variance, the least possible;
+        it is least for neighbours in order, since an end moves inwards if it gives way to a point in between.
+        Upper bounds, on [0, 1] with S1, S2 the sums of the kept y, y^2: the variance is convex in each record, so
+        that replaced ones belong at the ends, m of them at 1, and a kept record between two removed ones can be
+        exchanged with one of these. So these are neighbours in order too, and n^2 f = n (S2 + m) - (S1 + m)^2 is
+        concave in m: exact, window by window. (Durfee (2023) knows no efficient exact method; superseded.) What is
+        computed has a real m, at most 1/2 from the integer one: at most 1/4 larger. It obeys the contract, since by
+        convexity in the replaced record it is at most the same with l + 1 records at the ends, and it rises to one
+        peak over the windows and falls again, so that bisection finds it.
         The sensitivity is exact: f = (n-1)/n^2 (x_i - mean of the others)^2 + what does not depend on x_i.
 
     Floating point:
-        Records are put on a public grid, 2^-k of the width with k = 52 - ceil(log2 n) or one more: sums of records
-        are exact in float64, and so is the search for the peak. Integers lie on the grid if the range is not too
-        wide. Errors of any entry are below 2^-50 width'^2, where width' <= 2 width is a power of two; level l is
-        widened by l eta, eta = 2^-49 width'^2, which the contract needs, then clipped to the extremes. f(x) is
-        not widened, and exact up to a relative 2^-49. NaN counts as `lower`.
+        Records are put on a public grid, the power of two between 2^-k and 2^-k-1 of the width, k = 52 - ceil(log2 n)
+        (integers lie on it unless the width is huge). Sums of records are exact in float64, and so is the search for
+        the peak. With w the power of two above the width, errors of entries are below eta/2, eta = 2^-49 w^2: level l
+        is widened by l eta, which the contract needs, then clipped to the extremes. f(x) is not widened, and exact up
+        to a relative 2^-49. NaN counts as `lower`.
 
     Example:
         >>> b = jaxdp.bounds.variance(np.array([0.0, 0.0, 0.0, 4.0]), 0.0, 4.0, radius=1)
@@ -98,7 +108,7 @@ def _bounds(
     half_step, width = 0.5 / grid, top / grid
 
     kept = min(radius, n - 1)
-    low, high = levels(ordered, half_step, width, kept)
+    low, high = _levels(ordered, half_step, width, kept)
     widening = ETA * jnp.arange(kept + 1.0)
     most = float((n // 2) * ((n + 1) // 2)) / float(n) ** 2 * (width * width)
     # One running maximum for both: it takes a tenth of the compilation.
@@ -122,65 +132,67 @@ def _bounds(
     return tuple(jnp.where(valid, entry, nan) for entry in entries)
 
 
-def levels(ordered: jax.Array, step: float, width: jax.Array, kept: int) -> tuple[jax.Array, jax.Array]:
+def _levels(ordered: jax.Array, step: float, width: jax.Array, kept: int) -> tuple[jax.Array, jax.Array]:
     """(kept + 1,) lower and upper bounds with rounding errors, not widened; the records are ordered * step."""
+    low = _least(ordered, step, kept)
+    return low, jnp.append(low[:1], _largest(ordered, step, width, kept))
+
+
+def _least(ordered: jax.Array, step: float, kept: int) -> jax.Array:
+    """(kept + 1,) least value after removing s records at the bottom and l - s at the top, over s, for each l."""
     n = ordered.shape[0]
-    # Centred, so that the value at level 0 is as accurate as its size allows, and 0 for constant records.
+    # Centred: the value at level 0 is as accurate as its size allows, and 0 for constant records.
     centre = jnp.rint(jnp.sum(ordered).astype(jnp.float64) / n).astype(jnp.int64)
-    z, centred = jnp.stack([ordered, ordered - centre]).astype(jnp.float64) * step
-    (sums, centred_sums), (squares, centred_squares) = _prefix_sums(jnp.stack([z, centred]), step)
-    low = _least(centred_sums, centred_squares, kept)
-    return low, jnp.append(low[:1], _largest(z, sums, squares, width, kept))
-
-
-def _least(sums: jax.Array, squares: jax.Array, kept: int) -> jax.Array:
-    """Least value after removing s records at the bottom and l - s at the top, over s, for l = 0, .., kept."""
-    n = sums.shape[0] - 1
-    total, total_squares = (table[n] - table[: kept + 1] for table in (sums, squares))
-    top, top_squares = (table[n] - table[n - kept :][::-1] for table in (sums, squares))
+    d = (ordered - centre).astype(jnp.float64) * step
+    both, both_squares = _prefix_sums(jnp.stack([d[:kept], d[n - kept :][::-1]]), step)
+    (bottom, top), (bottom_squares, top_squares) = both, both_squares
+    coarse, fine = _squares(d, step)
+    total, squares = jnp.sum(d) - bottom, jnp.sum(coarse) + jnp.sum(fine) - bottom_squares
     shares = 1.0 / (n - jnp.arange(kept + 1.0))
     # Row s has levels l = s, s + 1, ..: the sums of the top, moved by s; +inf where s is above l.
     top, top_squares = jnp.pad(top, (kept, 0)), jnp.pad(top_squares, (kept, 0), constant_values=-jnp.inf)
 
     def row(s: jax.Array, least: jax.Array) -> jax.Array:
         sums = total[s] - jax.lax.dynamic_slice_in_dim(top, kept - s, kept + 1)
-        around = total_squares[s] - jax.lax.dynamic_slice_in_dim(top_squares, kept - s, kept + 1)
+        around = squares[s] - jax.lax.dynamic_slice_in_dim(top_squares, kept - s, kept + 1)
         return jnp.minimum(least, around - sums * sums * shares)
 
-    # Unrolled, so that a row stays in registers for the next ones; removed ends beat a search: there may be many dips.
-    least = jax.lax.fori_loop(0, kept + 1, row, jnp.full_like(total, jnp.inf), unroll=min(8, kept + 1))
+    # All rows, since a level may have many dips. Unrolled, so that what is least stays in registers for some rows.
+    least = jax.lax.fori_loop(0, kept + 1, row, jnp.full_like(bottom, jnp.inf), unroll=min(8, kept + 1))
     return least / n
 
 
-def _largest(z: jax.Array, sums: jax.Array, squares: jax.Array, width: jax.Array, kept: int) -> jax.Array:
-    """Largest value for l = 1, .., kept records anywhere in the range, a real number of them at each end.
+def _largest(ordered: jax.Array, step: float, width: jax.Array, kept: int) -> jax.Array:
+    """(kept,) largest value for l = 1, .., kept records anywhere in the range, a real number of them at its ends.
 
     With z in [-width/2, width/2] and S1, S2 the sums of the kept z and z^2, n^2 times the value is
     n (S2 + l width^2/4) - rest^2: the replaced ones bring the sum S1 as close to 0 as l width/2 allows.
     """
-    n = z.shape[0]
-    l = jnp.arange(1, kept + 1)
-    reach, brought = (level * l.astype(jnp.float64) for level in (0.5 * width, 0.25 * width * width))
+    n = ordered.shape[0]
+    z = ordered.astype(jnp.float64) * step
+    sums, squares = _prefix_sums(z, step)
+    removed = jnp.arange(1, kept + 1)
+    reach, brought = (each * removed.astype(jnp.float64) for each in (0.5 * width, 0.25 * width * width))
 
     def rest(total: jax.Array) -> jax.Array:
         return jnp.sign(total) * jnp.maximum(jnp.abs(total) - reach, 0.0)
 
     def value(w: jax.Array) -> jax.Array:
-        w = jnp.clip(w, 0, n - l)
-        total, total_squares = (table[-1] - (table[w + l] - table[w]) for table in (sums, squares))
+        w = jnp.clip(w, 0, n - removed)
+        total, total_squares = (table[-1] - (table[w + removed] - table[w]) for table in (sums, squares))
         return n * (total_squares + brought) - jnp.square(rest(total))
 
     def halve(_: Any, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        """Where the value rises from the window w, ..., w + l - 1 to the next, the peak is later. Exact."""
+        """Where the value rises from a window of removed records, from w on, to the next, the peak is later. Exact."""
         first, last = ends
         w = (first + last) // 2
-        enters, leaves = z[w], z[jnp.minimum(w + l, n - 1)]
-        total = sums[-1] - (sums[w + l] - sums[w])
+        enters, leaves = z[w], z[jnp.minimum(w + removed, n - 1)]
+        total = sums[-1] - (sums[w + removed] - sums[w])
         rising = n * (enters + leaves) < rest(total) + rest(total + (enters - leaves))
         return jnp.where(rising, jnp.minimum(w + 1, last), first), jnp.where(rising, last, w)
 
-    start = jnp.zeros_like(z[:kept], dtype=l.dtype)
-    peak, _ = jax.lax.fori_loop(0, n.bit_length(), halve, (start, start + (n - l)))
+    start = jnp.zeros_like(ordered[:kept])
+    peak, _ = jax.lax.fori_loop(0, n.bit_length(), halve, (start, start + (n - removed)))
     # Where `rest` is cut off at 0 the slope's sign can be off by one window; in exact arithmetic never by more.
     return jnp.maximum(jnp.maximum(value(peak - 1), value(peak + 1)), value(peak)) / float(n) ** 2
 
@@ -194,6 +206,6 @@ def _squares(z: jax.Array, step: float) -> tuple[jax.Array, jax.Array]:
 
 def _prefix_sums(z: jax.Array, step: float) -> tuple[jax.Array, jax.Array]:
     """Sums of the first 0, 1, .. numbers on the last axis, exact in any order, and of their squares."""
-    parts = jnp.stack([z, *_squares(z, step)])
-    sums = jnp.concatenate([jnp.zeros_like(parts[..., :1], shape=(*parts.shape[:-1], 1)), jnp.cumsum(parts, axis=-1)], axis=-1)
-    return sums[0], sums[1] + sums[2]
+    z = jnp.pad(z, [(0, 0)] * (z.ndim - 1) + [(1, 0)])
+    total, coarse, fine = jnp.cumsum(jnp.stack([z, *_squares(z, step)]), axis=-1)
+    return total, coarse + fine
