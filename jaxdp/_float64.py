@@ -20,6 +20,13 @@ def _widen(leaf: Any) -> Any:
     return array.astype(jnp.float64) if jnp.issubdtype(array.dtype, jnp.floating) else array
 
 
+def _settle(leaf: Any) -> Any:
+    """Makes vmap over a NumPy double, which calls itself float32, hold a float32 before the scope looks at it."""
+    if isinstance(leaf, jax.core.Tracer) and jnp.issubdtype(leaf.dtype, jnp.number):
+        return jnp.array(leaf, copy=True)
+    return leaf
+
+
 def float64(fun: Callable | None = None, *, static_argnames: tuple[str, ...] = ()) -> Callable:
     """Compiles a pure function of arrays so that it runs in double precision wherever it is called.
 
@@ -44,6 +51,8 @@ def float64(fun: Callable | None = None, *, static_argnames: tuple[str, ...] = (
 
     @functools.wraps(fun)
     def scoped(*args: Any, **kwargs: Any) -> Any:
+        if not jax.config.read("jax_enable_x64"):
+            args, kwargs = jax.tree.map(_settle, (args, kwargs))
         with jax.enable_x64(True):
             return core(*args, **kwargs)
 

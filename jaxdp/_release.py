@@ -103,8 +103,12 @@ def default_grid(mechanism: Any, summary: Any, size: int = 4096) -> Any:
     else:
         share = np.linspace(0.0, 1.0, size)
     summary = _output_bounds.check(summary)
-    if not _check.is_traced(summary.upper) and not np.all(np.isfinite(np.asarray([summary.lower[-1], summary.upper[-1]]))):
-        raise ValueError("the statistic has an infinite range: give a grid, such as geometric_grid, and use a mechanism")
+    if not _check.is_traced(summary.upper) and not np.all(
+        np.isfinite(np.asarray([summary.lower[-1], summary.upper[-1]]))
+    ):
+        raise ValueError(
+            "the statistic has an infinite range: give a grid, such as geometric_grid, and use a mechanism"
+        )
     return read(_between(summary.lower[-1], summary.upper[-1], share))
 
 

@@ -25,9 +25,9 @@ def candidates(grid: Any) -> jax.Array:
     return grid.astype(jax.dtypes.canonicalize_dtype(grid.dtype))
 
 
-def increasing(grid: jax.Array) -> jax.Array:
-    """Whether a traced grid is in order; for use inside a float64 core."""
-    return jnp.all(jnp.isfinite(grid)) & jnp.all(grid[1:] > grid[:-1])
+def valid(lower: jax.Array, grid: jax.Array) -> jax.Array:
+    """Whether a traced grid is in order and the bounds came from good parameters; for use in a float64 core."""
+    return jnp.all(jnp.isfinite(grid)) & jnp.all(grid[1:] > grid[:-1]) & ~jnp.isnan(lower[0])
 
 
 def grid_distance(lower: Any, upper: Any, grid: Any) -> jax.Array:

@@ -78,7 +78,7 @@ class InverseSensitivity:
         return Privacy(self.epsilon, 0.0, self.epsilon**2 / 8.0)
 
     def worst_case(self) -> tuple[Any, Any]:
-        """f moves away from the candidate 0 and towards many others: the loss nears epsilon."""
+        """F moves away from the candidate 0 and towards many others: the loss nears epsilon."""
         _check.positive("epsilon", self.epsilon)
         levels = np.arange(4.0)
         here = _output_bounds.OutputBounds(np.array([0.0, -1, -2, -9]), np.array([0.0, 1, 2, 9]))
@@ -102,7 +102,7 @@ class InverseSensitivity:
 @float64
 def _log_p(lower: Any, upper: Any, grid: Any, epsilon: Any) -> jax.Array:
     distance = _on_bounds.grid_distance(lower, upper, grid).astype(jnp.float64)
-    valid = (epsilon > 0.0) & (epsilon < jnp.inf) & _on_bounds.increasing(grid)
+    valid = (epsilon > 0.0) & (epsilon < jnp.inf) & _on_bounds.valid(lower, grid)
     return jax.nn.log_softmax(jnp.where(valid, -epsilon / 2.0, jnp.nan) * distance)
 
 

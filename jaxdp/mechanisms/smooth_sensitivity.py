@@ -86,7 +86,9 @@ class SmoothSensitivity:
         """The exact law of `sample(key, summary)`."""
         self._check()
         bounds, grid = _on_bounds.split(summary)
-        return DiscreteLaw(_log_p(bounds, grid, self.epsilon, delta=self.delta, tail=self.tail), _on_bounds.candidates(grid))
+        return DiscreteLaw(
+            _log_p(bounds, grid, self.epsilon, delta=self.delta, tail=self.tail), _on_bounds.candidates(grid)
+        )
 
     def privacy(self) -> Privacy:
         """The guarantee."""
@@ -139,7 +141,7 @@ def _log_p(bounds: _output_bounds.OutputBounds, grid: Any, epsilon: Any, *, delt
     above = jnp.concatenate([jnp.ones(1), jnp.where(z > 0.0, beyond, 1.0 - beyond), jnp.zeros(1)])
     below = jnp.concatenate([jnp.zeros(1), jnp.where(z > 0.0, 1.0 - beyond, beyond), jnp.ones(1)])
     p = jnp.where(above[:-1] < 0.5, above[:-1] - above[1:], below[1:] - below[:-1])
-    valid = (epsilon > 0.0) & (epsilon < jnp.inf) & _on_bounds.increasing(grid)
+    valid = (epsilon > 0.0) & (epsilon < jnp.inf) & _on_bounds.valid(bounds.lower, grid)
     return jnp.where(valid, jnp.log(jnp.maximum(p, 0.0)), jnp.nan)
 
 
