@@ -46,9 +46,7 @@ class DiscreteLaw:
         `jax.vmap(law.sample)(keys)` computes the table once and is the way to many releases on one data set.
         A law with NaN (bad traced parameters) gives -1 for integers, NaN for floats, False for booleans.
         """
-        pair = random.words(_check.key(key), 0)
-        index = random.invert(pair, random.counts(self.log_p))
-        return jax.tree.map(lambda leaf: _row(leaf, index), self.outcomes)
+        return _sample(_check.key(key), random.counts(self.log_p), self.outcomes)
 
     def log_prob(self, outcome: Any) -> jax.Array:
         """Log-probability of one outcome; -inf for what is not among the outcomes."""
@@ -186,6 +184,11 @@ class LatticeLaw:
 
 
 @jax.jit
+def _sample(key: jax.Array, weights: Any, outcomes: Any) -> Any:
+    index = random.invert(random.words(key, 0), weights)
+    return jax.tree.map(lambda leaf: _row(leaf, index), outcomes)
+
+
 def _row(rows: Any, index: jax.Array) -> jax.Array:
     """Row `index`, or what stands for failure at index -1; in the caller's mode, so that it keeps its dtype."""
     row = rows[jnp.maximum(index, 0)]
