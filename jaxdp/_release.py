@@ -123,7 +123,8 @@ def expected_error(mechanism: Any, summary: Any, grid: Any = None) -> Any:
     Example:
         >>> x = np.random.default_rng(0).uniform(size=1000)
         >>> summary = jaxdp.bounds.variance(x, 0.0, 1.0, radius=100)
-        >>> errors = [jaxdp.expected_error(m, summary) for m in (jaxdp.AsymmetricSensitivity(1.0), jaxdp.Laplace(1.0, 1.0))]
+        >>> mechanisms = jaxdp.AsymmetricSensitivity(1.0), jaxdp.Laplace(1.0, 1.0)
+        >>> errors = [jaxdp.expected_error(mechanism, summary) for mechanism in mechanisms]
         >>> bool(errors[0] < 0.01 < errors[1])
         True
     """
@@ -143,7 +144,7 @@ def asymmetry(summary: Any, epsilon: Any) -> Any:
     Example:
         >>> bounds = jaxdp.OutputBounds(np.array([2.0, 1.0, 0.0]), np.array([2.0, 8.0, 10.0]))
         >>> round(float(jaxdp.asymmetry(bounds, 1.0)), 2)
-        0.84
+        0.82
     """
     summary = _output_bounds.check(summary)
     return read(_asymmetry(summary.lower, summary.upper, _check.positive("epsilon", epsilon)))

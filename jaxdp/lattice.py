@@ -28,6 +28,7 @@ MAX_STEPS = 2.0**52
 
 
 def is_integer(dtype: np.dtype) -> bool:
+    """Whether values of this dtype are integers, which have a lattice of their own."""
     return bool(jnp.issubdtype(dtype, jnp.integer))
 
 

@@ -22,9 +22,16 @@ from jaxdp._float64 import float64, read
 __all__ = ["DiscreteLaw", "LatticeLaw"]
 
 
+class _Pickles:
+    """Pickles arrays as NumPy's: JAX's would come back in 32 bits in a 32-bit program, as another law."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return jax.tree.map(lambda leaf: np.asarray(leaf) if isinstance(leaf, jax.Array) else leaf, vars(self))
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
-class DiscreteLaw:
+class DiscreteLaw(_Pickles):
     """A law on finitely many outcomes.
 
     Attributes:
@@ -102,7 +109,7 @@ class DiscreteLaw:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
-class LatticeLaw:
+class LatticeLaw(_Pickles):
     """The law of (location + Z) granularity, with independent Z: P(Z = z) ~ e^(-rate |z|), -2^D <= z < 2^D.
 
     Attributes:
@@ -137,7 +144,8 @@ class LatticeLaw:
         mean = functools.partial(closed_form.mean, fn=fn)
         for _ in np.shape(self.location):
             mean = jax.vmap(mean, (0, None, None))
-        return read(mean(self.location, self.rate, self.granularity))
+        location = closed_form.difference(self.location, 0.0)  # vmap would narrow NumPy doubles
+        return read(mean(location, self.rate, self.granularity))
 
     def expected_error(self) -> jax.Array:
         """E|noise| of one coordinate, in the units of the value: close to the scale sensitivity / epsilon."""

@@ -2,9 +2,6 @@
 
 import pickle
 import secrets
-import subprocess
-import sys
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -390,15 +387,3 @@ def test_secure_key_refuses_to_become_a_constant():
         with pytest.raises(RuntimeError, match="argument"):
             traced()
 
-
-def test_importing_starts_no_device():
-    # The file by its path, not the package. The number of devices can only be set before JAX has a backend.
-    program = f"""
-import importlib.util, jax
-spec = importlib.util.spec_from_file_location("chacha", {_chacha.__file__!r})
-module = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(module)
-jax.config.update("jax_num_cpu_devices", 3)
-assert len(jax.devices("cpu")) == 3
-"""
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60, cwd=Path(_chacha.__file__).parents[1])

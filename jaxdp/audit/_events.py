@@ -64,7 +64,9 @@ def coordinates(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     one, other = one[:1000], other[:1000]
     cuts = np.quantile(np.concatenate([one, other]), np.linspace(0.0, 0.97, 32), axis=0, method="lower")
     distance = [
-        np.max(np.abs((one[:, [j]] <= cuts[None, :, j]).mean(axis=0) - (other[:, [j]] <= cuts[None, :, j]).mean(axis=0)))
+        np.max(
+            np.abs((one[:, [j]] <= cuts[None, :, j]).mean(axis=0) - (other[:, [j]] <= cuts[None, :, j]).mean(axis=0))
+        )
         for j in range(one.shape[1])
     ]
     return np.sort(np.argsort(-np.array(distance), kind="stable")[:MAX_COORDINATES])
@@ -249,9 +251,7 @@ def _score_limit(p: np.ndarray, n: float, z: float | np.ndarray) -> np.ndarray:
     return np.clip((centre + spread) / (1.0 + z * z / n), 0.0, 1.0)
 
 
-def _nested(
-    counts: np.ndarray, order: np.ndarray, length: int, epsilon: float, runs: int, alpha: float
-) -> np.ndarray:
+def _nested(counts: np.ndarray, order: np.ndarray, length: int, epsilon: float, runs: int, alpha: float) -> np.ndarray:
     """Lengths of up to MAX_NESTED prefixes: the event, those that certify most delta at some epsilon, even masses."""
     one, other = np.cumsum(counts[:, order], axis=1) / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     quantile = -float(special.ndtri(alpha / (2.0 * MAX_NESTED)))

@@ -65,8 +65,8 @@ class AboveThreshold:
         >>> scores = np.array([0, 3, 200, 4])
         >>> int(mechanism.sample(jax.random.key(0), scores).index)
         2
-        >>> float(mechanism.law(scores).expected_error(2)) < 1e-3
-        True
+        >>> float(mechanism.law(scores).expected_error(2).round(2))  # positions between the halt and query 2
+        0.3
     """
 
     threshold: Any
