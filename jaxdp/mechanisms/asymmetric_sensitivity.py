@@ -96,11 +96,11 @@ class AsymmetricSensitivity:
         return self._stream(monotonic=False).privacy()
 
     def worst_case(self) -> tuple[Any, Any]:
-        """Scores (-1, 1) and (0, 0), halting at the second: near epsilon while it is small (bounds not monotonic)."""
+        """Scores (-1, .., -1, 1) and (0, .., 0), halting at the last: nears epsilon (for bounds not monotonic)."""
         self._check()
         one = _output_bounds.OutputBounds(np.array([1.0, 0.0, -1.0, -9.0]), np.array([1.0, 1.5, 2.0, 9.0]))
         two = _output_bounds.OutputBounds(np.array([0.0, -1.0, -2.0, -9.0]), np.array([0.0, 2.0, 3.0, 9.0]))
-        grid = np.array([0.0, 2.0, 9.0])
+        grid = np.append(np.linspace(0.0, 0.9, 16), [2.0, 9.0])
         if self.direction == "up":
             return (one, grid), (two, grid)
         return tuple((_negate(bounds), -grid[::-1]) for bounds in (one, two))
