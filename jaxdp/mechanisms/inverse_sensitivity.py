@@ -83,7 +83,7 @@ class InverseSensitivity:
         levels = np.arange(4.0)
         here = _output_bounds.OutputBounds(np.array([0.0, -1, -2, -9]), np.array([0.0, 1, 2, 9]))
         there = _output_bounds.OutputBounds(1.0 - levels * [1, 1, 1, 10 / 3], 1.0 + levels * [1, 1, 1, 8 / 3])
-        grid = np.append(0.0, np.linspace(1.0, 2.0, 1025)[1:])
+        grid = np.append(0.0, np.linspace(1.0, 2.0, 129)[1:])
         return (here, grid), (there, grid)
 
     def continuous_error(self, bounds: Any) -> Any:
