@@ -127,10 +127,12 @@ def numpy_loops(scores: np.ndarray) -> dict[str, Callable[[int], np.ndarray]]:
     def blocks(count: int, width: int = 406) -> np.ndarray:
         index, alive, noisy = np.full(count, n), np.arange(count), (threshold(count) * _QUERY).astype(np.float32)
         for start in range(0, n, width):
-            drawn = rng.standard_exponential((len(alive), width), dtype=np.float32) + scaled[start : start + width]
-            first = place(drawn >= noisy[alive, None])
-            index[alive[first < width]] = start + first[first < width]
-            alive = alive[first >= width]
+            part = scaled[start : start + width]
+            drawn = rng.standard_exponential((len(alive), len(part)), dtype=np.float32) + part
+            reached = drawn >= noisy[alive, None]
+            halted = reached.any(axis=1)
+            index[alive[halted]] = start + reached[halted].argmax(axis=1)
+            alive = alive[~halted]
         return index
 
     return {
