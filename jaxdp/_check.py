@@ -14,6 +14,8 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
+_TINY = float(np.finfo(np.float64).tiny)
+
 MAX_EPSILON = 32.0
 """Largest budget of a mechanism whose noise lives on a lattice.
 
@@ -23,6 +25,16 @@ The noise stops where its probability is e^-46, which costs delta = (e^epsilon -
 
 def is_traced(value: Any) -> bool:
     return isinstance(value, jax.core.Tracer)
+
+
+def array(name: str, value: Any) -> Any:
+    """Arrays as they are, the rest as NumPy's; integers beyond 64 bits are clamped, since no error may tell them."""
+    if hasattr(value, "dtype"):
+        return value
+    result = np.asarray(value)
+    if result.dtype == object and all(type(entry) is int for entry in result.ravel()):
+        result = np.asarray(np.clip(result, -(2**62), 2**62), np.int64)
+    return result
 
 
 def real_dtype(name: str, value: Any) -> np.dtype:
@@ -52,8 +64,16 @@ def finite(name: str, value: Any) -> Any:
 
 def positive(name: str, value: Any) -> Any:
     value = scalar(name, value)
-    if not is_traced(value) and not 0.0 < value < math.inf:
+    # Subnormal numbers are zero to XLA.
+    if not is_traced(value) and not _TINY <= value < math.inf:
         raise ValueError(f"{name} must be positive and finite, got {value!r}")
+    return value
+
+
+def share(name: str, value: Any) -> Any:
+    value = scalar(name, value)
+    if not is_traced(value) and not 0.0 <= value <= 1.0:
+        raise ValueError(f"{name} must be in [0, 1], got {value!r}")
     return value
 
 
@@ -75,6 +95,8 @@ def granularity(value: float | None) -> None:
     """None (chosen from the public parameters) or a power of two that doubles scale exactly; always static."""
     if value is None:
         return
+    if is_traced(value):
+        raise ValueError("granularity is static: build the record outside of jit and vmap")
     number = positive("granularity", value)
     if math.frexp(number)[0] != 0.5 or not 2.0**-500 <= number <= 2.0**500:
         raise ValueError(f"granularity must be a power of two, got {value!r}")
@@ -92,10 +114,11 @@ def key(value: Any) -> jax.Array:
 
 def vector(name: str, value: Any) -> Any:
     """A one-dimensional, non-empty real array (NumPy doubles keep their precision)."""
+    value = array(name, value)
     real_dtype(name, value)
     if np.ndim(value) != 1 or np.shape(value)[0] == 0:
         raise ValueError(f"{name} must have shape (n,) with n >= 1, got shape {np.shape(value)}")
-    return value if isinstance(value, (np.ndarray, jax.Array)) else np.asarray(value)
+    return value
 
 
 def choice(name: str, value: Any, options: tuple) -> None:

@@ -71,16 +71,17 @@ def release(
     _check.choice("mechanism", mechanism, _NAMES)
     _check.choice("statistic", statistic, tuple(STATISTICS))
     if not records or np.ndim(records[0]) == 0:
-        raise ValueError(f"records must be one or more arrays with leading axis n, got {len(records)}")
+        raise ValueError(f"records must be one or more arrays with leading axis n, got {records!r:.60}")
     if radius is None:
         if _check.is_traced(epsilon):
             raise ValueError("radius must be given where epsilon is traced: it is the size of an array")
-        radius = min(np.shape(records[0])[0], radius_for(grid_size, epsilon, _FAILURE))
+        largest = min(_check.positive("epsilon", epsilon), _check.MAX_EPSILON)
+        radius = min(np.shape(records[0])[0], radius_for(grid_size, largest, _FAILURE))
     function = STATISTICS[statistic].fn
-    known = [name for name, p in inspect.signature(function).parameters.items() if p.kind is not p.VAR_KEYWORD]
-    for name in parameters:
-        if name not in known:
-            raise ValueError(f"{name} is not a parameter of bounds.{statistic}, which takes {', '.join(known)}")
+    try:
+        inspect.signature(function).bind(*records, **parameters, radius=radius)
+    except TypeError as error:
+        raise ValueError(f"parameters do not fit bounds.{statistic}: {error}") from error
     made = function(*records, **parameters, radius=radius)
     if mechanism == "laplace":
         return Laplace(made.sensitivity, epsilon).sample(key, made.value)
@@ -103,13 +104,10 @@ def default_grid(mechanism: Any, summary: Any, size: int = 4096) -> Any:
     else:
         share = np.linspace(0.0, 1.0, size)
     summary = _output_bounds.check(summary)
-    if not _check.is_traced(summary.upper) and not np.all(
-        np.isfinite(np.asarray([summary.lower[-1], summary.upper[-1]]))
-    ):
-        raise ValueError(
-            "the statistic has an infinite range: give a grid, such as geometric_grid, and use a mechanism"
-        )
-    return read(_between(summary.lower[-1], summary.upper[-1], share))
+    lower, upper = summary.lower[-1], summary.upper[-1]
+    if not (_check.is_traced(lower) or _check.is_traced(upper)) and upper - lower in (0.0, np.inf):
+        raise ValueError(f"the range of the statistic must be finite and more than a point, got [{lower}, {upper}]")
+    return read(_between(lower, upper, share))
 
 
 def expected_error(mechanism: Any, summary: Any, grid: Any = None) -> Any:

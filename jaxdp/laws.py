@@ -78,24 +78,34 @@ class DiscreteLaw(_Pickles):
 
     def error_quantile(self, prob: float, error: Any) -> jax.Array:
         """The smallest e with P(error <= e) >= prob; `error` as in `expected_error`."""
-        return read(_quantile(self.log_p, self._errors(error), prob))
+        return read(_quantile(self.log_p, self._errors(error), _check.share("prob", prob)))
 
     def quantile(self, prob: float) -> Any:
         """The first outcome, in the order of `outcomes`, at which the cumulative probability reaches prob."""
-        index = _ordered_quantile(self.log_p, prob)
+        index = _ordered_quantile(self.log_p, _check.share("prob", prob))
         return jax.tree.map(lambda leaf: _row(leaf, index), self.outcomes)
 
     def max_divergence(self, other: DiscreteLaw) -> jax.Array:
         """Sup over events of log P(event) / Q(event): the pure privacy loss from self to other, maybe inf."""
-        return read(_max_divergence(self.log_p, other.log_p))
+        return read(_max_divergence(self.log_p, self._same(other).log_p))
 
     def hockey_stick(self, other: DiscreteLaw, epsilon: Any) -> jax.Array:
         """Sup over events of P(event) - e^epsilon Q(event): the delta at epsilon, from self to other."""
-        return read(_hockey_stick(self.log_p, other.log_p, epsilon))
+        return read(_hockey_stick(self.log_p, self._same(other).log_p, epsilon))
 
     def loss_at(self, other: DiscreteLaw, delta: Any = 0.0) -> jax.Array:
         """The smallest epsilon >= 0 with hockey_stick(other, epsilon) <= delta."""
-        return read(_loss_at(self.log_p, other.log_p, delta))
+        return read(_loss_at(self.log_p, self._same(other).log_p, delta))
+
+    def _same(self, other: Any) -> DiscreteLaw:
+        """The other law, if it is one on the same outcomes."""
+        if not isinstance(other, DiscreteLaw):
+            raise ValueError(f"other must be a DiscreteLaw, got {type(other).__name__}")
+        mine, theirs = (jax.tree.flatten(law.outcomes) for law in (self, other))
+        alike = mine[1] == theirs[1] and all(map(_equal_if_known, mine[0], theirs[0]))
+        if not alike or np.shape(self.log_p) != np.shape(other.log_p):
+            raise ValueError("other must be a law on the same outcomes, of the same mechanism")
+        return other
 
     def _errors(self, error: Any) -> Any:
         if callable(error):
@@ -153,11 +163,11 @@ class LatticeLaw(_Pickles):
 
     def error_quantile(self, prob: float) -> jax.Array:
         """The smallest e with P(|noise| <= e) >= prob, of one coordinate, in the units of the value."""
-        return read(closed_form.error_quantile(self.rate, self.granularity, prob))
+        return read(closed_form.error_quantile(self.rate, self.granularity, _check.share("prob", prob)))
 
     def quantile(self, prob: float) -> jax.Array:
         """The smallest lattice value at which the cumulative probability reaches prob, of each coordinate."""
-        return read(closed_form.quantile(self.location, self.rate, self.granularity, prob))
+        return read(closed_form.quantile(self.location, self.rate, self.granularity, _check.share("prob", prob)))
 
     def max_divergence(self, other: LatticeLaw) -> jax.Array:
         """Sup over events of log P(event) / Q(event): inf, unless both laws are the same.
@@ -180,15 +190,24 @@ class LatticeLaw(_Pickles):
         return self._compare(other, delta, closed_form.loss_at, closed_form.vector_loss_at)
 
     def _compare(self, other: LatticeLaw, argument: Any, one: Callable, many: Callable) -> Any:
-        same = all(
-            np.array_equal(mine, theirs)
-            for mine, theirs in ((self.rate, other.rate), (self.granularity, other.granularity))
-            if not (_check.is_traced(mine) or _check.is_traced(theirs))
-        )
-        if not same:
-            raise ValueError(f"other must be a law of the same mechanism, got rate {other.rate}, not {self.rate}")
+        if not isinstance(other, LatticeLaw):
+            raise ValueError(f"other must be a LatticeLaw, got {type(other).__name__}")
+        pairs = {name: (getattr(self, name), getattr(other, name)) for name in ("rate", "granularity")}
+        for name, (mine, theirs) in pairs.items():
+            if not _equal_if_known(mine, theirs):
+                raise ValueError(f"other must be a law of the same mechanism, got {name} {theirs}, not {mine}")
+        if np.shape(self.location) != np.shape(other.location):
+            shapes = f"{np.shape(other.location)}, not {np.shape(self.location)}"
+            raise ValueError(f"other must be a law of the same mechanism, got location of shape {shapes}")
         shift = closed_form.difference(self.location, other.location)
         return read((one if np.ndim(shift) == 0 else many)(shift, self.rate, argument))
+
+
+def _equal_if_known(mine: Any, theirs: Any) -> bool:
+    """Whether two parameters or outcomes are equal, as far as tracing lets them be compared."""
+    if np.shape(mine) != np.shape(theirs):
+        return False
+    return _check.is_traced(mine) or _check.is_traced(theirs) or np.array_equal(mine, theirs)
 
 
 @jax.jit
@@ -262,4 +281,6 @@ def _loss_at(log_p: Any, log_q: Any, delta: Any) -> Any:
     p, q = jnp.cumsum(jnp.exp(log_p)[order]), jnp.cumsum(jnp.exp(log_q)[order])
     loss = jnp.where(p > delta, jnp.log(jnp.maximum(p - delta, 0.0)) - jnp.log(q), -jnp.inf)
     bad = jnp.any(jnp.isnan(ratio)) | jnp.isnan(delta)
-    return jnp.where(bad, jnp.nan, jnp.maximum(jnp.max(loss), 0.0))
+    # At delta 0 the densities need not be summed, so that none can underflow.
+    loss = jnp.where(delta > 0.0, jnp.max(loss), jnp.max(ratio))
+    return jnp.where(bad, jnp.nan, jnp.maximum(loss, 0.0))

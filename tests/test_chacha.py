@@ -386,4 +386,3 @@ def test_secure_key_refuses_to_become_a_constant():
     ):
         with pytest.raises(RuntimeError, match="argument"):
             traced()
-

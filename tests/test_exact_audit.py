@@ -37,7 +37,7 @@ class ByHand:
 
 def laplace(rate):
     def probabilities(value):
-        p = np.exp(-rate * np.abs(np.arange(-400, 400) - value))
+        p = np.exp(-rate * np.abs(np.arange(-150, 150) - value))
         return p / p.sum()
 
     return probabilities

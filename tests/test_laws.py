@@ -137,7 +137,10 @@ def test_a_law_of_nan_fails_closed(key):
     numbers = DiscreteLaw(law.log_p, np.arange(4.0))
     assert np.isnan(numbers.expected_error(0.0)) and np.isnan(numbers.error_quantile(0.5, 0.0))
     assert np.isnan(numbers.expectation(lambda x: x))
-    assert np.isnan(good.loss_at(discrete(P[::-1]), np.nan)) and np.isnan(good.hockey_stick(discrete(P), np.nan))
+    assert np.isnan(good.loss_at(discrete(P[::-1], OUTCOMES), np.nan))
+    assert np.isnan(good.hockey_stick(discrete(P, OUTCOMES), np.nan))
+    with pytest.raises(ValueError, match="same outcomes"):
+        good.max_divergence(discrete(P))
 
 
 @float64

@@ -188,7 +188,7 @@ def test_release_is_the_mechanism_on_the_statistic(key):
     [
         (dict(statistic="varianze"), "statistic must be one of"),
         (dict(mechanism="laplas"), "mechanism must be one of"),
-        (dict(lowr=0.0), "lowr is not a parameter of bounds.variance"),
+        (dict(lowr=0.0), "bounds.variance: .*lowr"),
         (dict(epsilon=0.0), "epsilon must be positive"),
         (dict(lower=10.0), "lower"),
         (dict(radius=-1), "radius"),

@@ -94,6 +94,14 @@ def check(summary: Any) -> OutputBounds:
     """An OutputBounds of one data set, or a ValueError."""
     if not isinstance(summary, OutputBounds):
         raise ValueError(f"bounds must be an OutputBounds, made by jaxdp.bounds, got {type(summary).__name__}")
+    if not (hasattr(summary.lower, "dtype") and hasattr(summary.upper, "dtype")):
+        raise ValueError("bounds must have arrays as lower and upper, got lists or numbers")
+    _check.real_dtype("lower", summary.lower)
+    _check.real_dtype("upper", summary.upper)
+    _check.flag("monotonic", summary.monotonic)
+    public = _check.scalar("sensitivity", summary.sensitivity)
+    if not _check.is_traced(public) and not (public > 0.0 or np.isnan(public)):
+        raise ValueError(f"sensitivity must be positive (inf if unknown), got {public!r}")
     shape = np.shape(summary.lower)
     if len(shape) != 1 or shape[0] < 2 or np.shape(summary.upper) != shape:
         shapes = f"{shape} and {np.shape(summary.upper)}"
@@ -153,7 +161,10 @@ def linear_grid(lower: float, upper: float, size: int) -> np.ndarray:
     """
     _range(lower, upper)
     _check.count("size", size)
-    return np.linspace(float(lower), float(upper), size)
+    grid = np.linspace(float(lower), float(upper), size)
+    if np.any(np.diff(grid) <= 0.0):
+        raise ValueError(f"size must be small enough for the candidates to differ, got {size}")
+    return grid
 
 
 def geometric_grid(

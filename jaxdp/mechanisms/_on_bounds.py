@@ -25,9 +25,10 @@ def candidates(grid: Any) -> jax.Array:
     return grid.astype(jax.dtypes.canonicalize_dtype(grid.dtype))
 
 
-def valid(lower: jax.Array, grid: jax.Array) -> jax.Array:
-    """Whether a traced grid is in order and the bounds came from good parameters; for use in a float64 core."""
-    return jnp.all(jnp.isfinite(grid)) & jnp.all(grid[1:] > grid[:-1]) & ~jnp.isnan(lower[0])
+def valid(lower: jax.Array, upper: jax.Array, grid: jax.Array) -> jax.Array:
+    """Whether a traced grid is in order, and bounds are nested and came from good parameters; in a float64 core."""
+    nested = jnp.all(upper[1:] >= upper[:-1]) & jnp.all(lower[1:] <= lower[:-1])
+    return nested & (lower[0] == upper[0]) & jnp.all(jnp.isfinite(grid)) & jnp.all(grid[1:] > grid[:-1])
 
 
 def grid_distance(lower: Any, upper: Any, grid: Any) -> jax.Array:

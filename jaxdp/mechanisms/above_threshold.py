@@ -66,7 +66,7 @@ class AboveThreshold:
         >>> int(mechanism.sample(jax.random.key(0), scores).index)
         2
         >>> float(mechanism.law(scores).expected_error(2).round(2))  # positions between the halt and query 2
-        0.3
+        0.13
     """
 
     threshold: Any
@@ -129,7 +129,7 @@ class AboveThreshold:
         Returns:
             A pytree of int32, uint32 and bool, to be carried. It stays secret for ever, also after halting.
         """
-        integer = lattice.is_integer(np.dtype(dtype))
+        integer = lattice.is_integer(_check.real_dtype("dtype", np.zeros((), dtype)))
         at = _sparse.parameters(self, integer)
         key = _check.key(key)
         noise = _sparse.draw_threshold_noise(key, at.table, noise=self.noise)

@@ -132,7 +132,7 @@ def _negate(bounds: _output_bounds.OutputBounds) -> _output_bounds.OutputBounds:
 @float64(static_argnames=("down",))
 def _repeats(lower: Any, upper: Any, grid: Any, *, down: bool) -> jax.Array:
     """How many candidates have each score -(radius + 1), .., -1, 0, .., radius; a bad grid makes them negative."""
-    good = _on_bounds.valid(lower, grid)
+    good = _on_bounds.valid(lower, upper, grid)
     if down:
         lower, upper, grid = -upper, -lower, -grid[::-1]
     a, b = _output_bounds.cuts(lower, upper, grid)

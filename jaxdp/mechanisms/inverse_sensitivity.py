@@ -102,7 +102,7 @@ class InverseSensitivity:
 @float64
 def _log_p(lower: Any, upper: Any, grid: Any, epsilon: Any) -> jax.Array:
     distance = _on_bounds.grid_distance(lower, upper, grid).astype(jnp.float64)
-    valid = (epsilon > 0.0) & (epsilon < jnp.inf) & _on_bounds.valid(lower, grid)
+    valid = (epsilon > 0.0) & (epsilon < jnp.inf) & _on_bounds.valid(lower, upper, grid)
     return jax.nn.log_softmax(jnp.where(valid, -epsilon / 2.0, jnp.nan) * distance)
 
 

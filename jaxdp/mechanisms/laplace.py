@@ -34,7 +34,7 @@ class Laplace:
     Args:
         sensitivity: Largest L1 distance between the values of neighbouring data sets; in the value's units.
         epsilon: Total privacy budget of one release, at most 32.
-        granularity: The step, a power of two. By default 1 for integers, and for floats the power of two below
+        granularity: Static; the step, a power of two. By default 1 for integers, and for floats the power of two below
             sensitivity / 4096, within 2^-23 and 2^-8 of the scale.
         max_changed: Static; how many coordinates of a vector one record may change (2 for a histogram when a
             record is replaced). By default all of them. It only costs rounding slack, max_changed steps.
@@ -88,6 +88,7 @@ class Laplace:
     def law(self, value: Any) -> LatticeLaw:
         """The exact law of `sample(key, value)`."""
         self._check()
+        value = _check.array("value", value)
         dtype = jax.dtypes.canonicalize_dtype(_check.real_dtype("value", value))
         if np.ndim(value) > 1 or np.size(value) == 0:
             raise ValueError(f"value must be a scalar or a non-empty vector, got shape {np.shape(value)}")

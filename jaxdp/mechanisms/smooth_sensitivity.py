@@ -141,7 +141,14 @@ def _log_p(bounds: _output_bounds.OutputBounds, grid: Any, epsilon: Any, *, delt
     above = jnp.concatenate([jnp.ones(1), jnp.where(z > 0.0, beyond, 1.0 - beyond), jnp.zeros(1)])
     below = jnp.concatenate([jnp.zeros(1), jnp.where(z > 0.0, 1.0 - beyond, beyond), jnp.ones(1)])
     p = jnp.where(above[:-1] < 0.5, above[:-1] - above[1:], below[1:] - below[:-1])
-    valid = (epsilon > 0.0) & (epsilon < jnp.inf) & _on_bounds.valid(bounds.lower, grid)
+    # A smooth sensitivity of 0 would release f(x) itself.
+    valid = (
+        (epsilon > 0.0)
+        & (epsilon < jnp.inf)
+        & (bounds.sensitivity > 0.0)
+        & (smooth > 0.0)
+        & _on_bounds.valid(bounds.lower, bounds.upper, grid)
+    )
     return jnp.where(valid, jnp.log(jnp.maximum(p, 0.0)), jnp.nan)
 
 
