@@ -71,7 +71,8 @@ def release(
     _check.choice("mechanism", mechanism, _NAMES)
     _check.choice("statistic", statistic, tuple(STATISTICS))
     if not records or np.ndim(records[0]) == 0:
-        raise ValueError(f"records must be one or more arrays with leading axis n, got {records!r:.60}")
+        kinds = [type(part).__name__ for part in records]
+        raise ValueError(f"records must be one or more arrays with leading axis n, got {kinds}")
     if radius is None:
         if _check.is_traced(epsilon):
             raise ValueError("radius must be given where epsilon is traced: it is the size of an array")
