@@ -63,7 +63,7 @@ def _bounded(
     width = high - low
     # A power of two, so that integers and other short binary fractions lie on the grid, and `low + q * step` is
     # rounded once whether or not the compiler fuses it: entries l and l + 1 are compared with no tolerance.
-    step = _power_of_two(width) * 2.0 ** (1 - _BITS)
+    step = power_of_two(width) * 2.0 ** (1 - _BITS)
     top = jnp.rint(width / step)
     steps = jnp.clip(jnp.rint((values - low) / step), 0.0, top).astype(jnp.uint32)
     ordered = jnp.sort(steps)
@@ -120,8 +120,8 @@ def _unbounded(
     return tuple(jnp.where(valid, entry, nan) for entry in (lower, upper, jnp.full((), jnp.inf, dtype)))
 
 
-def _power_of_two(x: jax.Array) -> jax.Array:
-    """The largest one that is not above x (jnp.frexp leaves the double-precision scope)."""
+def power_of_two(x: jax.Array) -> jax.Array:
+    """The largest one not above a positive x, exact: frexp fails under jit on JAX 0.12, exp2 is not exact."""
     bits = jax.lax.bitcast_convert_type(x, jnp.int64)
     return jax.lax.bitcast_convert_type(bits & jnp.int64(0x7FF << 52), jnp.float64)
 

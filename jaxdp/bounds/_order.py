@@ -112,12 +112,6 @@ def _rank_bounds(
     return tuple(jnp.where(valid, entry, nan) for entry in (*entries, sensitivity))
 
 
-def power_above(value: jax.Array) -> jax.Array:
-    """The power of two above a positive float64 number, exact: frexp fails under jit on JAX 0.12, exp2 is not exact."""
-    bits = jax.lax.bitcast_convert_type(value, jnp.int64) & jnp.int64(0x7FF << 52)
-    return 2.0 * jax.lax.bitcast_convert_type(bits, jnp.float64)
-
-
 def difference(high: jax.Array, low: jax.Array) -> jax.Array:
     """The number high - low, or a number just above it where that is not exact."""
     change = high - low

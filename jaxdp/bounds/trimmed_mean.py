@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxdp import _check
 from jaxdp._float64 import float64
-from jaxdp.bounds._losses import check_radius, entry_dtype
+from jaxdp.bounds._losses import check_radius, entry_dtype, power_of_two
 from jaxdp.bounds._order import (
     LOWER,
     UPPER,
@@ -19,7 +19,6 @@ from jaxdp.bounds._order import (
     contribution,
     draw,
     largest_end,
-    power_above,
     round_up,
     slack,
     valid_ends,
@@ -92,7 +91,7 @@ def _bounds(
     trim, lower, upper = (value.astype(jnp.float64) for value in (trim, lower, upper))
     n = x.shape[0]
     # A power of two: `lower + quotient * step` is rounded once, whether or not the compiler fuses it.
-    step = power_above(upper - lower) * 2.0**-31
+    step = 2.0 * power_of_two(upper - lower) * 2.0**-31
     top = jnp.rint((upper - lower) / step)
     ordered = jnp.sort(jnp.rint((clamp(x, lower, upper) - lower) / step).astype(jnp.int64))
     sums = jnp.concatenate([jnp.zeros_like(ordered[:1]), jnp.cumsum(ordered)])

@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxdp import _check
 from jaxdp._float64 import float64
-from jaxdp.bounds._losses import check_radius, entry_dtype
+from jaxdp.bounds._losses import check_radius, entry_dtype, power_of_two
 from jaxdp.bounds._order import (
     LOWER,
     UPPER,
@@ -18,7 +18,6 @@ from jaxdp.bounds._order import (
     clamp,
     draw,
     largest_end,
-    power_above,
     round_up,
     valid_ends,
 )
@@ -98,7 +97,7 @@ def _bounds(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Everything in units of the power of two above the width, until the last lines."""
     lower, upper, n = lower.astype(jnp.float64), upper.astype(jnp.float64), x.shape[0]
-    unit = power_above(upper - lower)
+    unit = 2.0 * power_of_two(upper - lower)
     grid = 2.0 ** (52 - (n - 1).bit_length())
     top = jnp.rint((upper - lower) / unit * grid)
     # Twice the distance from the middle of the range, an integer; so is every sum of n of them, below 2^53. XLA
