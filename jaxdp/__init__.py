@@ -22,6 +22,7 @@ from jaxdp.mechanisms.exponential_mechanism import ExponentialMechanism as Expon
 from jaxdp.mechanisms.inverse_sensitivity import InverseSensitivity as InverseSensitivity
 from jaxdp.mechanisms.laplace import Laplace as Laplace
 from jaxdp.mechanisms.permute_and_flip import PermuteAndFlip as PermuteAndFlip
+from jaxdp.mechanisms.small_db import SmallDB as SmallDB
 from jaxdp.mechanisms.smooth_sensitivity import SmoothSensitivity as SmoothSensitivity
 from jaxdp.mechanisms.sparse_vector import SparseVector as SparseVector
 from jaxdp.random import secure_key as secure_key
@@ -29,3 +30,8 @@ from jaxdp.types import Halt as Halt
 from jaxdp.types import Privacy as Privacy
 from jaxdp.types import Runs as Runs
 from jaxdp.types import compose as compose
+from jaxdp.workload import Workload as Workload
+from jaxdp.workload import answer as answer
+from jaxdp.workload import binary_universe as binary_universe
+from jaxdp.workload import histogram as histogram
+from jaxdp.workload import max_error as max_error

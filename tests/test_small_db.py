@@ -1,0 +1,304 @@
+"""SmallDB against enumeration of all tuples, its guarantee, its accuracy theorem, and its limits."""
+
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import oracles
+import pytest
+from oracles import ALPHA
+
+import jaxdp
+from jaxdp import audit
+from jaxdp.mechanisms import _enumeration, _multisets
+
+
+def random_summary(seed, universe, queries=3, n=20, levels=2):
+    """Random counts and queries; of more than two elements, two share a profile."""
+    rng = np.random.default_rng(seed)
+    matrix = rng.integers(0, levels + 1, (queries, universe)) / levels
+    if universe > 2:
+        matrix[:, -1] = matrix[:, 0]
+    counts = np.bincount(rng.integers(universe, size=n), minlength=universe).astype(np.int32)
+    return counts, jaxdp.Workload(matrix)
+
+
+def brute_force(counts, queries, epsilon, size):
+    """{histogram: probability}, by summation over all tuples in X^m."""
+    n, weights = counts.sum(), {}
+    truth = queries @ counts / n
+    for members in itertools.product(range(len(counts)), repeat=size):
+        histogram = tuple(np.bincount(members, minlength=len(counts)).tolist())
+        if histogram not in weights:
+            error = np.max(np.abs(queries @ np.array(histogram) / size - truth))
+            weights[histogram] = [0, math.exp(-epsilon * n * error / 2.0)]
+        weights[histogram][0] += 1
+    total = sum(number * weight for number, weight in weights.values())
+    return {histogram: number * weight / total for histogram, (number, weight) in weights.items()}
+
+
+@pytest.mark.parametrize(("universe", "size"), [(2, 10), (3, 7), (4, 5), (5, 4)])
+def test_law_is_that_of_ordered_tuples_with_and_without_profiles(universe, size):
+    counts, workload = random_summary(universe, universe)
+    mechanism = jaxdp.SmallDB(1.7, size=size)
+    law, enumeration = mechanism.law((counts, workload)), mechanism.enumerate((counts, workload))
+    truth = brute_force(counts, workload.queries, 1.7, size)
+    assert workload.num_profiles < universe or universe == 2
+    assert len(law.outcomes) == len(truth)
+    expected = np.array([truth[tuple(histogram)] for histogram in law.outcomes.tolist()])
+    by_profiles = np.exp([enumeration.log_prob(histogram) for histogram in law.outcomes])
+    np.testing.assert_allclose(np.exp(law.log_p), expected, rtol=1e-12)
+    np.testing.assert_allclose(by_profiles, expected, rtol=1e-12)
+    # The oracle is not blind: half a per cent of epsilon shows.
+    other = np.exp(jaxdp.SmallDB(1.7085, size=size).law((counts, workload)).log_p)
+    assert np.max(np.abs(other / expected - 1.0)) > 1e-4
+
+
+@pytest.mark.parametrize(("universe", "size"), [(5, 4), (12, 2)])  # tables of counts, and of members
+def test_a_million_releases_have_the_law(universe, size):
+    summary = random_summary(7, universe, n=9)
+    mechanism = jaxdp.SmallDB(2.0, size=size)
+    law = mechanism.law(summary)
+    assert all(half.counted for half in _enumeration.halves(summary[1], size)) == (universe == 5)
+    keys = jax.random.split(jax.random.key(3), 1_000_000)
+    draws = np.asarray(jax.vmap(mechanism.enumerate(summary).sample)(keys))
+    base = (size + 1) ** np.arange(universe)
+    place = {code: i for i, code in enumerate((law.outcomes @ base).tolist())}
+    codes, found = np.unique(draws @ base, return_counts=True)
+    counts = np.zeros(len(place))
+    counts[[place[code] for code in codes.tolist()]] = found
+    assert oracles.p_value(counts, np.exp(law.log_p)) > ALPHA
+    wrong = jaxdp.SmallDB(2.2, size=size).law(summary)
+    assert oracles.p_value(counts, np.exp(wrong.log_p)) < ALPHA
+
+
+def test_elements_of_a_profile_are_uniform_and_independent():
+    # One profile of six elements, one of two: pairs of records from the large one.
+    workload = jaxdp.Workload(np.array([[1, 0, 0, 1, 0, 0, 0, 0]], bool))
+    counts = np.array([0, 50, 0, 0, 0, 50, 0, 0], np.int32)
+    enumeration = jaxdp.SmallDB(8.0, size=2).enumerate((counts, workload))
+    draws = np.asarray(jax.vmap(enumeration.sample)(jax.random.split(jax.random.key(4), 300_000)))
+    large = draws[draws[:, [0, 3]].sum(axis=1) == 0][:, [1, 2, 4, 5, 6, 7]]
+    pairs = [
+        np.eye(6, dtype=int)[list(pair)].sum(axis=0) for pair in itertools.combinations_with_replacement(range(6), 2)
+    ]
+    found = np.array([np.sum(np.all(large == pair, axis=1)) for pair in pairs])
+    law = np.array([1.0 if pair.max() == 2 else 2.0 for pair in pairs]) / 36.0
+    assert len(large) > 200_000 and oracles.p_value(found, law) > ALPHA
+    # As multisets of elements that are all equally likely they are not distributed.
+    assert oracles.p_value(found, np.full(len(pairs), 1.0 / len(pairs))) < ALPHA
+
+
+# The guarantee.
+
+
+def losses_on_neighbours(mechanism, workload, databases):
+    """The largest loss from each database to all that differ in one record."""
+    size = workload.universe_size
+    moves = [
+        np.eye(size, dtype=int)[j] - np.eye(size, dtype=int)[i] for i in range(size) for j in range(size) if i != j
+    ]
+    log_p = jax.jit(jax.vmap(lambda counts: mechanism.law((counts, workload)).log_p))
+    own = np.asarray(log_p(databases))
+    largest = np.zeros(len(databases))
+    for move in moves:
+        possible = np.all(databases + move >= 0, axis=1)
+        loss = np.max(np.abs(np.asarray(log_p(np.maximum(databases + move, 0))) - own), axis=1)
+        largest = np.maximum(largest, np.where(possible, loss, 0.0))
+    return largest
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0])
+def test_no_pair_of_neighbours_loses_more_than_epsilon(epsilon):
+    rng, largest, number = np.random.default_rng(5), [], 0
+    for seed, (universe, size) in enumerate([(2, 4), (3, 3), (4, 3), (5, 2)]):
+        _, workload = random_summary(seed + 10, universe, levels=(1, 2, 3, 10)[seed])
+        n = rng.integers(1, 12, 50)
+        databases = np.stack([np.bincount(rng.integers(universe, size=k), minlength=universe) for k in n])
+        databases = databases.astype(np.int32)
+        loss = losses_on_neighbours(jaxdp.SmallDB(epsilon, size=size), workload, databases)
+        forgotten = losses_on_neighbours(jaxdp.SmallDB(2.0 * epsilon, size=size), workload, databases)
+        assert np.max(loss) <= epsilon * (1.0 + 1e-12)
+        largest.append((np.max(loss), np.max(forgotten)))
+        number += len(databases)
+    assert number == 200
+    # With the factor 2 forgotten the same databases refute the claim.
+    assert max(forgotten for _, forgotten in largest) > epsilon * 1.05
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
+@pytest.mark.parametrize("size", [1, 4, 30])
+def test_worst_case_loses_nearly_epsilon(epsilon, size):
+    mechanism = jaxdp.SmallDB(epsilon, size=size)
+    loss = audit.exact(mechanism, *mechanism.worst_case())
+    assert 0.999 * epsilon <= loss <= epsilon * (1.0 + 1e-12)
+
+
+def test_k_changed_records_lose_k_epsilon_at_most():
+    """The source's pair of databases: zeros only, and floor(sqrt(n ln2 / 2) + 1/2) ones among n records.
+
+    With one query that is (to the nearest count) the accuracy sqrt(ln2 / (2 n)) that n records guarantee.
+    """
+    for n in (1, 10, 999, 10_000):
+        exact = math.sqrt(n * math.log(2.0) / 2.0)
+        k = math.floor(exact + 0.5)
+        assert abs(k - exact) <= 0.5 and jaxdp.SmallDB.size_for((exact + 1e-6) / n, 1) == n
+        workload = jaxdp.Workload([[0, 1]])
+        mechanism = jaxdp.SmallDB(0.1, size=5)
+        zeros, others = (np.array([n - ones, ones], np.int32) for ones in (0, k))
+        loss = audit.exact(mechanism, (zeros, workload), (others, workload))
+        assert loss <= k * 0.1 * (1.0 + 1e-12) and (loss > 0.9 * k * 0.1 or n < 999)
+
+
+# Accuracy.
+
+
+def test_error_bound_holds_on_random_instances():
+    rng, exceeded = np.random.default_rng(6), 0
+    for seed in range(200):
+        universe, size, queries = ((2, 1, 1), (2, 4, 2), (3, 3, 3), (4, 2, 1), (4, 4, 3))[seed % 5]
+        n, epsilon, failure = int(rng.integers(20, 5000)), float(rng.uniform(0.1, 4.0)), float(rng.uniform(0.01, 0.5))
+        counts, workload = random_summary(seed, universe, queries, n)
+        mechanism = jaxdp.SmallDB(epsilon, size=size)
+        law = mechanism.law((counts, workload))
+        errors = np.max(np.abs(law.outcomes @ workload.queries.T / size - workload.queries @ counts / n), axis=1)
+        bound = mechanism.error_bound(universe, queries, n, failure)
+        p = np.exp(law.log_p)
+        assert np.sum(p[errors > bound]) <= failure
+        # Some database of that size is as accurate as the lemma says.
+        lemma = math.sqrt(math.log(2.0 * queries) / (2.0 * size))
+        assert np.min(errors) <= lemma
+        exceeded += np.min(errors) > 0.5 * lemma
+    assert exceeded > 0
+
+
+def test_sizes_and_accuracies():
+    for accuracy, queries in itertools.product((0.01, 0.1, 0.3), (1, 3, 64)):
+        size = jaxdp.SmallDB.size_for(accuracy, queries)
+        # Hoeffding's bound on all queries together falls below one exactly there.
+        assert (
+            2 * queries * math.exp(-2 * size * accuracy**2) < 1 <= 2 * queries * math.exp(-2 * (size - 1) * accuracy**2)
+        )
+        if queries >= 3:
+            source = jaxdp.SmallDB.size_for(accuracy, queries, rule="source")
+            assert source == math.ceil(math.log(queries) / accuracy**2) >= size - 1
+    with pytest.raises(ValueError, match=r"^num_queries must be at least 3"):
+        jaxdp.SmallDB.size_for(0.1, 1, rule="source")
+    for epsilon, n in ((0.1, 1000), (1.0, 10**6)):
+        bound, size = jaxdp.SmallDB.best_accuracy(epsilon, 16, 64, n, 0.05)
+        each = [jaxdp.SmallDB(epsilon, size=m).error_bound(16, 64, n, 0.05) for m in range(1, 4 * size + 10)]
+        assert bound == min(each) and size == 1 + int(np.argmin(each))
+        closed = (math.log(128) * math.log(16) / (epsilon / 2 * n)) ** (1 / 3)
+        # The spec's closed form, with a record to spare for rounding the size up.
+        assert bound <= 1.5 * closed + (math.log(16) + math.log(20)) / (epsilon / 2 * n)
+
+
+# The enumeration.
+
+
+@pytest.mark.parametrize(("profiles", "size"), [(1, 5), (2, 7), (3, 40), (6, 5), (16, 3), (40, 2), (300, 1)])
+def test_tiles_cover_every_multiset_once(profiles, size):
+    plan = _multisets.plan(profiles, size)
+    first, second = (_multisets.half((1,) * k, size) for k in (plan.split, profiles - plan.split))
+
+    def sizes(half, k):
+        return half.table.sum(axis=1) if half.counted else (half.table < k).sum(axis=1)
+
+    one, other = sizes(first, plan.split), sizes(second, profiles - plan.split)
+    seen = np.zeros((len(first.table), len(second.table)), int)
+    for row, height, column, length in plan.tiles.tolist():
+        assert height <= plan.rows and length <= plan.columns and plan.columns % plan.width == 0
+        seen[row : row + height, column : column + length] += 1
+        assert np.all(one[row : row + height, None] + other[None, column : column + length] == size)
+    assert seen.max() == 1 and seen.sum() == math.comb(size + profiles - 1, size)
+    # Their base measure is that of tuples: it sums to k^m.
+    total = np.sum(np.exp(first.log_base[:, None] + other_base(second))[seen == 1]) * math.factorial(size)
+    assert total == pytest.approx(float(profiles) ** size, rel=1e-9)
+
+
+def other_base(half):
+    return half.log_base[None]
+
+
+def test_integers_and_doubles_give_the_same_law():
+    counts, workload = random_summary(8, 5, n=40, levels=7)
+    mechanism = jaxdp.SmallDB(0.7, size=4)
+    concrete, traced = mechanism.enumerate((counts, workload)), jax.jit(mechanism.enumerate)((counts, workload))
+    assert concrete.prefixes.dtype == jnp.int32 and traced.prefixes.dtype == jnp.float64
+    np.testing.assert_allclose(np.asarray(concrete.log_p), np.asarray(traced.log_p), rtol=1e-13)
+    key = jax.random.key(5)
+    np.testing.assert_array_equal(concrete.sample(key), traced.sample(key))
+    law = mechanism.law((counts, workload))
+    errors = np.max(np.abs(law.outcomes @ workload.queries.T / 4 - workload.queries @ counts / 40), axis=1)
+    assert concrete.expected_error == pytest.approx(np.exp(law.log_p) @ errors, rel=1e-12)
+
+
+def test_real_queries_count_as_multiples_of_a_fine_step():
+    rng = np.random.default_rng(9)
+    matrix, counts = rng.random((2, 3)), np.array([5, 0, 7], np.int32)
+    workload = jaxdp.Workload(matrix)
+    law = jaxdp.SmallDB(1.0, size=4).law((counts, workload))
+    truth = brute_force(counts, np.rint(matrix * 2**24) / 2**24, 1.0, 4)
+    np.testing.assert_allclose(np.exp(law.log_p), [truth[tuple(h)] for h in law.outcomes.tolist()], rtol=1e-12)
+
+
+def test_progress_changes_nothing_and_ends_at_one():
+    summary, shares = random_summary(11, 9, queries=5), []
+    mechanism = jaxdp.SmallDB(1.0, size=6)
+    watched = mechanism.enumerate(summary, progress=shares.append)
+    np.testing.assert_array_equal(watched.sample(jax.random.key(6)), mechanism.sample(jax.random.key(6), summary))
+    assert watched.log_normalizer == pytest.approx(float(mechanism.enumerate(summary).log_normalizer), rel=1e-14)
+    assert shares == sorted(shares) and shares[-1] == 1.0 and len(shares) > 1
+
+
+def test_a_large_universe_of_few_profiles():
+    rng = np.random.default_rng(12)
+    workload = jaxdp.Workload(rng.random((3, 2**20)) < 0.3)
+    counts = rng.integers(0, 3, 2**20).astype(np.int32)
+    release = jaxdp.SmallDB(1.0, size=20).sample(jax.random.key(7), (counts, workload))
+    assert release.shape == (2**20,) and int(release.sum()) == 20 and int(release.min()) == 0
+    # A million records and twenty: the error is that of rounding to twentieths.
+    assert jaxdp.max_error(release, counts, workload) < 0.1
+
+
+def test_too_many_candidates_are_refused_at_once(key):
+    workload = jaxdp.Workload(np.eye(30))
+    summary = np.ones(30, np.int32), workload
+    with pytest.raises(ValueError, match=r"^size must leave at most 4,294,967,296 candidates, got 1\.154e\+13"):
+        jaxdp.SmallDB(1.0, size=19).sample(key, summary)
+    with pytest.raises(ValueError, match=r"^size must leave tables"):
+        jaxdp.SmallDB(1.0, size=2).sample(key, (np.ones(2**15, np.int32), np.linspace(0, 1, 2**15)[None]))
+    with pytest.raises(ValueError, match=r"^size must leave a law.*use enumerate"):
+        jaxdp.SmallDB(1.0, size=8).law(summary)
+
+
+def test_bad_summaries(key):
+    mechanism, counts = jaxdp.SmallDB(1.0, size=2), np.array([1, 2], np.int32)
+    for bad, words in (
+        ((counts, [[0.0, 1.5]]), "queries must be in"),
+        ((counts, [[0.0, np.nan]]), "queries must be in"),
+        ((counts, [0.0, 1.0]), "queries must have shape"),
+        ((counts, [[0, 1, 1]]), "counts must have shape"),
+        ((counts, jnp.zeros((0, 2))), "queries must have shape"),
+        ((np.array([2.0**52, 2.0**52]), [[0, 1]]), "counts must have fewer"),
+        (counts, "summary must be"),
+    ):
+        with pytest.raises(ValueError, match=rf"^{words}"):
+            mechanism.sample(key, bad)
+    with pytest.raises(ValueError, match=r"^queries must be concrete"):
+        jax.jit(lambda queries: mechanism.sample(key, (counts, queries)))(jnp.array([[0.0, 1.0]]))
+
+
+def test_counts_that_are_no_counts_count_as_none():
+    workload, mechanism = jaxdp.Workload([[0, 1, 1], [1, 0, 1]]), jaxdp.SmallDB(1.0, size=3)
+    clean = mechanism.law((np.array([3, 0, 4], np.int32), workload)).log_p
+    for bad in (np.array([3.9, np.nan, 4.0]), np.array([3, -5, 4])):
+        np.testing.assert_array_equal(mechanism.law((bad, workload)).log_p, clean)
+        assert mechanism.enumerate((bad, workload)).log_prob(np.array([1, 1, 1])) == pytest.approx(
+            float(mechanism.enumerate((np.array([3, 0, 4]), workload)).log_prob(np.array([1, 1, 1])))
+        )
+    # Without any record all tuples are equally likely.
+    uniform = mechanism.law((np.zeros(3, np.int32), workload))
+    assert float(uniform.log_prob(np.array([3, 0, 0]))) == pytest.approx(-3 * math.log(3))
