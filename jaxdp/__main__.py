@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from jaxdp import __version__, _mechanism, audit
+from jaxdp._progress import Progress
 from jaxdp.audit import _plot
 
 _ARITHMETIC = 1e-9
@@ -85,25 +86,6 @@ def _targets(args: argparse.Namespace) -> list[dict[str, Any]]:
     return targets
 
 
-class _Progress:
-    """A bar on standard error; silent where that is not a terminal."""
-
-    def __init__(self, total: int, width: int) -> None:
-        self.done, self.total, self.width = 0, total, width
-        self.shown = sys.stderr.isatty()
-
-    def show(self, name: str, fraction: float) -> None:
-        if self.shown:
-            share = (self.done + fraction) / self.total
-            filled = int(30 * share)
-            bar = "#" * filled + "." * (30 - filled)
-            print(f"\r[{bar}] {share:4.0%} {name:{self.width}}", end="", file=sys.stderr, flush=True)
-
-    def clear(self) -> None:
-        if self.shown:
-            print("\r" + " " * (38 + self.width) + "\r", end="", file=sys.stderr, flush=True)
-
-
 def _audit(target: dict[str, Any], key: jax.Array, args: argparse.Namespace, confidence: float, show: Callable) -> dict:
     epsilon, delta = target["claim"]
     report = audit.monte_carlo(
@@ -151,7 +133,7 @@ def _run(args: argparse.Namespace) -> int:
         f"{args.confidence:g}.\n"
         + _line(["mechanism", "claimed", "delta", "exact", "certified", "samples/s", "verdict"], width)
     )
-    progress, rows, start = _Progress(len(targets), width), [], time.perf_counter()
+    progress, rows, start = Progress(len(targets), width), [], time.perf_counter()
     for index, target in enumerate(targets):
         progress.show(target["name"], 0.0)
         key = jax.random.fold_in(jax.random.key(args.seed), index)

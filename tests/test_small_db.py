@@ -198,7 +198,7 @@ def test_sizes_and_accuracies():
 # The enumeration.
 
 
-@pytest.mark.parametrize(("profiles", "size"), [(1, 5), (2, 7), (3, 40), (6, 5), (16, 3), (40, 2), (300, 1)])
+@pytest.mark.parametrize(("profiles", "size"), [(1, 5), (2, 7), (3, 40), (6, 5), (9, 9), (16, 3), (40, 2), (300, 1)])
 def test_tiles_cover_every_multiset_once(profiles, size):
     plan = _multisets.plan(profiles, size)
     first, second = (_multisets.half((1,) * k, size) for k in (plan.split, profiles - plan.split))
@@ -208,10 +208,13 @@ def test_tiles_cover_every_multiset_once(profiles, size):
 
     one, other = sizes(first, plan.split), sizes(second, profiles - plan.split)
     seen = np.zeros((len(first.table), len(second.table)), int)
-    for row, height, column, length in plan.tiles.tolist():
-        assert height <= plan.rows and length <= plan.columns and plan.columns % plan.width == 0
-        seen[row : row + height, column : column + length] += 1
-        assert np.all(one[row : row + height, None] + other[None, column : column + length] == size)
+    for part, tile in [(group, tile) for group in plan.groups for tile in group.tiles.tolist()]:
+        row, height, column, length = tile
+        assert height <= part.rows and length <= part.columns and part.columns % plan.width == 0
+        block = slice(row, row + height), slice(column, column + length)
+        (seen.T if part.swapped else seen)[block] += 1
+        ends = (other, one) if part.swapped else (one, other)
+        assert np.all(ends[0][block[0], None] + ends[1][None, block[1]] == size)
     assert seen.max() == 1 and seen.sum() == math.comb(size + profiles - 1, size)
     # Their base measure is that of tuples: it sums to k^m.
     total = np.sum(np.exp(first.log_base[:, None] + other_base(second))[seen == 1]) * math.factorial(size)
@@ -222,17 +225,18 @@ def other_base(half):
     return half.log_base[None]
 
 
-def test_integers_and_doubles_give_the_same_law():
-    counts, workload = random_summary(8, 5, n=40, levels=7)
+@pytest.mark.parametrize(("n", "dtype"), [(40, jnp.int16), (40_000, jnp.int32)])
+def test_integers_and_doubles_give_the_same_law(n, dtype):
+    counts, workload = random_summary(8, 5, n=n, levels=7)
     mechanism = jaxdp.SmallDB(0.7, size=4)
     concrete, traced = mechanism.enumerate((counts, workload)), jax.jit(mechanism.enumerate)((counts, workload))
-    assert concrete.prefixes.dtype == jnp.int32 and traced.prefixes.dtype == jnp.float64
+    assert concrete.prefixes.dtype == dtype and traced.prefixes.dtype == jnp.float64
     np.testing.assert_allclose(np.asarray(concrete.log_p), np.asarray(traced.log_p), rtol=1e-13)
     key = jax.random.key(5)
     np.testing.assert_array_equal(concrete.sample(key), traced.sample(key))
     law = mechanism.law((counts, workload))
-    errors = np.max(np.abs(law.outcomes @ workload.queries.T / 4 - workload.queries @ counts / 40), axis=1)
-    assert concrete.expected_error == pytest.approx(np.exp(law.log_p) @ errors, rel=1e-12)
+    errors = np.max(np.abs(law.outcomes @ workload.queries.T / 4 - workload.queries @ counts / n), axis=1)
+    assert concrete.expected_error() == pytest.approx(np.exp(law.log_p) @ errors, rel=1e-12)
 
 
 def test_real_queries_count_as_multiples_of_a_fine_step():

@@ -17,8 +17,10 @@ from scipy.special import gammaln
 MAX_CANDIDATES = 2**32
 """Multisets over profiles that are enumerated at most: about a minute for 64 queries on two cores."""
 _MAX_TABLE = 2**27
-_ROWS, _TILE = 128, 2**15
 _MAX_SEGMENTS = 2**22
+_SHAPES = ((128, 256), (32, 1024))
+_OVERHEAD = 4096.0
+"""What a tile costs besides its cells, in cells."""
 
 
 class Half(NamedTuple):
@@ -34,28 +36,43 @@ class Half(NamedTuple):
     counted: bool
     log_base: np.ndarray
 
+    def sums(self, numerators: np.ndarray) -> np.ndarray:
+        """(N, |Q|) float64 sums of the queries (|Q|, profiles) over each multiset; exact for integers."""
+        numerators = numerators.T.astype(np.float64)
+        if self.counted:
+            return self.table @ numerators
+        padded = np.pad(numerators, ((0, 1), (0, 0)))
+        return sum(padded[members] for members in self.table.T)
+
+
+class Group(NamedTuple):
+    """Tiles of one shape.
+
+    Attributes:
+        rows: Prefixes in a tile.
+        columns: Suffixes in a tile.
+        swapped: Whether rows are suffixes, and columns prefixes.
+        tiles: (T, 4) int32: first row, number of rows, first column, number of columns.
+    """
+
+    rows: int
+    columns: int
+    swapped: bool
+    tiles: np.ndarray
+
 
 class Plan(NamedTuple):
     """How the multisets of `size` records over k profiles are enumerated.
 
     Attributes:
         split: The number of profiles in the first half.
-        rows: Prefixes in a tile.
-        columns: Suffixes in a tile.
-        width: Suffixes in a segment, whose total weight is kept; a power of two that divides columns.
-        tiles: (T, 4) int32: first prefix, number of prefixes, first suffix, number of suffixes.
+        width: Suffixes in a segment, whose total weight is kept; a power of two that divides all columns.
+        groups: The tiles.
     """
 
     split: int
-    rows: int
-    columns: int
     width: int
-    tiles: np.ndarray
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Rows, columns and width."""
-        return self.rows, self.columns, self.width
+    groups: tuple[Group, ...]
 
 
 def number(k: int, size: int) -> int:
@@ -66,42 +83,41 @@ def number(k: int, size: int) -> int:
 def check_number(k: int, size: int, queries: int) -> None:
     """Refuses an enumeration that is too long or too large, before anything is computed."""
     count = number(k, size)
+    what = f"multisets of {size} records over {k} profiles (distinct columns of queries)"
+    advice = "use a smaller size, fewer or coarser queries, or MultiplicativeWeights"
     if count > MAX_CANDIDATES:
-        raise ValueError(
-            f"size must leave at most {MAX_CANDIDATES:,} candidates, got {count:.4g} multisets of {size} records over "
-            f"{k} profiles (distinct columns of queries): use a smaller size, fewer or coarser queries, or "
-            f"MultiplicativeWeights"
-        )
+        raise ValueError(f"size must leave at most {MAX_CANDIDATES:,} candidates, got {count:.4g} {what}: {advice}")
     split = _best(k, size)[0]
     numbers = sum(math.comb(size + part, part) * max(queries, min(part, size)) for part in (split, k - split))
     if numbers > _MAX_TABLE:
         raise ValueError(
-            f"size must leave tables of at most {_MAX_TABLE:,} numbers, got {numbers:.4g} for {queries} queries "
-            f"and multisets of {size} records over {k} profiles (distinct columns of queries): use a smaller size, fewer or coarser queries, "
-            f"or MultiplicativeWeights"
+            f"size must leave tables of at most {_MAX_TABLE:,} numbers, got {numbers:.4g} for {queries} queries and "
+            f"halves of {what}: {advice}"
         )
 
 
 @functools.lru_cache(maxsize=64)
-def _best(k: int, size: int) -> tuple[int, int, int]:
-    """The split with the cheaper tiles, and their shape."""
-
-    def cost(choice: tuple[int, int, int]) -> float:
-        split, rows, columns = choice
-        pairs = ((number(split, s), number(k - split, size - s)) for s in range(size + 1))
-        tiles = sum(-(-a // rows) * -(-b // columns) for a, b in pairs)
-        return tiles * (rows * columns + 4096.0) + 64.0 * (
-            math.comb(size + k - split, size) + math.comb(size + split, size)
-        )
-
+def _best(k: int, size: int) -> tuple[int, tuple[tuple[int, int, bool], ...]]:
+    """The split with the cheaper tiles; rows, columns and whether they are swapped for each size of the prefix."""
     choices = []
     for split in {0, k // 2}:
-        most = max(number(split, s) for s in range(size + 1))
-        widest = max(number(k - split, s) for s in range(size + 1) if number(split, size - s))
-        rows = min(_ROWS, _power(most))
-        columns = min(_TILE // rows, _power(widest))
-        choices.append((split, min(_TILE // columns, _power(most)), columns))
-    return min(choices, key=cost)
+        pairs = [(number(split, s), number(k - split, size - s)) for s in range(size + 1)]
+        pairs = [(first, second) if first else (0, 0) for first, second in pairs]
+        least, most = (_power(max(choose(pair) for pair in pairs)) for choose in (min, max))
+        shapes = sorted({(min(rows, least), min(columns, most)) for rows, columns in _SHAPES})
+
+        def cost(shape: tuple[int, int], pair: tuple[int, int]) -> float:
+            rows, columns = shape
+            return -(-min(pair) // rows) * -(-max(pair) // columns) * (rows * columns + _OVERHEAD)
+
+        chosen = [min(shapes, key=lambda shape, pair=pair: cost(shape, pair)) for pair in pairs]
+        total = sum(cost(shape, pair) for shape, pair in zip(chosen, pairs, strict=True))
+        tables = math.comb(size + k - split, size) + math.comb(size + split, size)
+        # Columns are what there is more of.
+        swapped = [first > second for first, second in pairs]
+        full = tuple((*shape, swap) for shape, swap in zip(chosen, swapped, strict=True))
+        choices.append((total + 64.0 * tables, split, full))
+    return min(choices)[1:]
 
 
 def _power(count: int) -> int:
@@ -111,24 +127,27 @@ def _power(count: int) -> int:
 @functools.lru_cache(maxsize=16)
 def plan(k: int, size: int) -> Plan:
     """The tiles of all pairs of a prefix of s and a suffix of size - s records."""
-    split, rows, columns = _best(k, size)
-    tiles = []
-    for s in range(size + 1):
-        first, second = number(split, s), number(k - split, size - s)
+    split, shapes = _best(k, size)
+    groups: dict[tuple[int, int, bool], list[np.ndarray]] = {}
+    for s, (rows, columns, swapped) in enumerate(shapes):
         # Smaller multisets come first: those of fewer than s records number C(s - 1 + split, split).
-        row = math.comb(s - 1 + split, split) if s else 0
-        column = math.comb(size - s - 1 + k - split, k - split) if size - s else 0
+        prefixes = number(split, s), math.comb(s - 1 + split, split) if s else 0
+        rest = size - s
+        suffixes = number(k - split, rest), math.comb(rest - 1 + k - split, k - split) if rest else 0
+        (first, row), (second, column) = (suffixes, prefixes) if swapped else (prefixes, suffixes)
         if not first or not second:
             continue
         r, c = np.arange(0, first, rows), np.arange(0, second, columns)
         grid = np.stack(np.meshgrid(r, c, indexing="ij"), axis=-1).reshape(-1, 2)
         most = np.minimum(np.array([rows, columns]), np.array([first, second]) - grid)
-        tiles.append(np.stack([grid[:, 0] + row, most[:, 0], grid[:, 1] + column, most[:, 1]], axis=1))
-    tiles = np.concatenate(tiles).astype(np.int32)
-    width = min(32, columns)
-    while len(tiles) * rows * (columns // width) > _MAX_SEGMENTS and width < columns:
+        tiles = np.stack([grid[:, 0] + row, most[:, 0], grid[:, 1] + column, most[:, 1]], axis=1)
+        groups.setdefault((rows, columns, swapped), []).append(tiles.astype(np.int32))
+    parts = tuple(Group(*shape, np.concatenate(tiles)) for shape, tiles in groups.items())
+    cells, least = (sum(len(p.tiles) * p.rows * p.columns for p in parts), min(p.columns for p in parts))
+    width = min(8, least)
+    while cells // width > _MAX_SEGMENTS and width < least:
         width *= 2
-    return Plan(split, rows, columns, width, tiles)
+    return Plan(split, width, parts)
 
 
 @functools.lru_cache(maxsize=8)

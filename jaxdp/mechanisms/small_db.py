@@ -58,9 +58,10 @@ class SmallDB:
         normaliser and probabilities of single histograms for up to 2^32 multisets of profiles.
 
     Floating point:
-        Scores are exact integers (queries as multiples of a common denominator, see Workload): int32 where the counts
-        are concrete and m n denominator < 2^31, else float64, exact below 2^53. Releases invert laws cut to 63-bit
-        integers; a record's element within its profile is uniform to relative precision |X| 2^-64.
+        Scores are exact integers (queries as multiples of a common denominator, see Workload): int16 or int32 where
+        the counts are concrete and m n denominator is below 2^15 or 2^31, else float64, exact below 2^53. Releases
+        invert laws cut to 63-bit integers; a record's element within its profile is uniform to relative precision
+        |X| 2^-64.
 
     Example:
         A synthetic database for a table of three yes/no attributes, and all pairs of them as queries:
@@ -104,7 +105,8 @@ class SmallDB:
 
         Args:
             summary: As for `sample`.
-            progress: Called with the share of the work done, from 0 to 1, outside of jit.
+            progress: Called with the share of the work done, from 0 to 1, outside of jit. By default a terminal shows
+                a bar where it takes more than some seconds.
         """
         self._check()
         counts, workload = _split(summary)

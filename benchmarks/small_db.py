@@ -1,0 +1,123 @@
+"""SmallDB by number of candidates: normaliser and releases, against NumPy with the same halves.
+
+Both sum up exp(-epsilon score / 2) over all multisets of 12 records as pairs of a prefix over one half of the
+universe and a suffix over the other, with integer scores, and then release by prefix and suffix. NumPy takes blocks
+of prefixes that fit into its cache, and computes the rows of chosen prefixes once more, each once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+import jaxdp
+from benchmarks.harness import Contestant, check, race
+from jaxdp.mechanisms import _multisets
+
+_SIZE, _EPSILON, _QUERIES = 12, 1.0, 64
+
+
+def run(*, quick: bool) -> Iterator[dict[str, Any]]:
+    turns, releases = (1, 10_000) if quick else (5, 100_000)
+    for universe in (8, 12) if quick else (8, 12, 16):
+        rng = np.random.default_rng(universe)
+        workload = jaxdp.Workload(rng.random((_QUERIES, universe)) < 0.5)
+        counts = rng.integers(0, 2000 // universe, universe).astype(np.int32)
+        mechanism, keys = jaxdp.SmallDB(_EPSILON, size=_SIZE), jax.random.split(jax.random.key(0), releases)
+        numpy = _NumPy(counts, workload)
+
+        def ours(mechanism=mechanism, summary=(counts, workload), keys=keys) -> Any:
+            return jax.vmap(mechanism.enumerate(summary).sample)(keys)
+
+        candidates = _multisets.number(workload.num_profiles, _SIZE)
+        contestants = [
+            Contestant("jaxdp, enumerate and vmap(sample)", ours, at_least=4.0 if universe == 16 else None),
+            Contestant(
+                "NumPy, the same halves",
+                lambda numpy=numpy: numpy.releases(numpy.log_totals(), releases),
+                reference=True,
+            ),
+        ]
+        title = f"SmallDB, {candidates:,} candidates, {_QUERIES} queries, {releases:,} releases"
+        yield from race(title, contestants, turns=turns, universe=universe, candidates=candidates, dtype="int32")
+        yield from _checks(title, mechanism.enumerate((counts, workload)), numpy, np.asarray(ours()), releases)
+
+
+def _checks(title: str, enumeration: Any, numpy: Any, drawn: np.ndarray, releases: int) -> Iterator[dict[str, Any]]:
+    """Records in the first half of the profiles: its law from NumPy's totals, which have the same normaliser."""
+    totals = numpy.log_totals()
+    normalizer = np.logaddexp.reduce(totals) + numpy.log_constant
+    if abs(normalizer - enumeration.log_normalizer) > 1e-9:
+        raise AssertionError(f"normalisers differ: {normalizer} and {enumeration.log_normalizer}")
+    p = np.exp(totals + numpy.log_constant - normalizer)
+    law = np.log(np.maximum(np.bincount(numpy.sizes[0], weights=p, minlength=_SIZE + 1), 1e-300))
+    first = np.isin(enumeration.workload.profiles, np.arange(numpy.split))
+    for name, histograms in (("jaxdp", drawn), ("NumPy", numpy.releases(totals, releases))):
+        counts = np.bincount(histograms[:, first].sum(axis=1), minlength=_SIZE + 1)
+        yield check(f"{title}: {name}", counts, law)
+    yield check(f"{title}: jaxdp, shifted by one", np.roll(counts, 1), law, differ=True)
+
+
+class _NumPy:
+    """Prefixes and suffixes, scores by broadcasting one query at a time."""
+
+    def __init__(self, counts: np.ndarray, workload: jaxdp.Workload):
+        k = workload.num_profiles
+        self.split, self.workload, n = k // 2, workload, int(counts.sum())
+        many = workload.multiplicities
+        halves = [_multisets.half(tuple(part.tolist()), _SIZE) for part in (many[: self.split], many[self.split :])]
+        numerators = workload.profile_numerators.astype(np.int32)
+        target = _SIZE * (numerators @ np.bincount(workload.profiles, weights=counts, minlength=k)).astype(np.int32)
+        tables = [half.table for half in halves]
+        self.prefixes = (target - n * (tables[0] @ numerators[:, : self.split].T)).astype(np.int32)
+        self.suffixes = np.ascontiguousarray((n * (tables[1] @ numerators[:, self.split :].T)).astype(np.int32).T)
+        self.base, self.tables = [half.log_base for half in halves], tables
+        self.sizes = [table.sum(axis=1) for table in tables]
+        self.factor = _EPSILON / (2.0 * _SIZE)
+        self.log_constant = float(np.sum(np.log(np.arange(1, _SIZE + 1))) - _SIZE * np.log(workload.universe_size))
+        self.rng = np.random.default_rng(0)
+
+    def _log_weights(self, rows: np.ndarray) -> np.ndarray:
+        """(rows, suffixes) for prefixes of one size."""
+        fitting = np.flatnonzero(self.sizes[1] == _SIZE - self.sizes[0][rows[0]])
+        low, high = fitting[0], fitting[-1] + 1
+        worst = np.zeros((len(rows), high - low), np.int32)
+        for q in range(len(self.suffixes)):
+            difference = self.prefixes[rows, q][:, None] - self.suffixes[q, low:high][None]
+            np.maximum(worst, np.abs(difference, out=difference), out=worst)
+        return self.base[1][low:high] - self.factor * worst
+
+    def log_totals(self) -> np.ndarray:
+        totals = np.empty(len(self.prefixes))
+        for size in range(_SIZE + 1):
+            rows = np.flatnonzero(self.sizes[0] == size)
+            each = max(1, 2**16 // max(1, np.sum(self.sizes[1] == _SIZE - size)))
+            for start in range(0, len(rows), each):
+                block = rows[start : start + each]
+                weights = self._log_weights(block)
+                top = weights.max(axis=1, keepdims=True)
+                totals[block] = np.log(np.exp(weights - top).sum(axis=1)) + top[:, 0] + self.base[0][block]
+        return totals
+
+    def releases(self, totals: np.ndarray, number: int) -> np.ndarray:
+        p = np.exp(totals - totals.max())
+        rows, times = np.unique(self.rng.choice(len(p), number, p=p / p.sum()), return_counts=True)
+        parts = []
+        for row, many in zip(rows, times, strict=True):
+            weights = self._log_weights(np.array([row]))[0]
+            q = np.exp(weights - weights.max())
+            first = np.flatnonzero(self.sizes[1] == _SIZE - self.sizes[0][row])[0]
+            suffix = first + self.rng.choice(len(q), many, p=q / q.sum())
+            part = np.concatenate([np.tile(self.tables[0][row], (many, 1)), self.tables[1][suffix]], axis=1)
+            parts.append(part)
+        profiles = np.concatenate(parts)
+        if len(self.workload.multiplicities) < self.workload.universe_size:
+            raise NotImplementedError("the benchmark's universes have no profile of several elements")
+        return profiles[:, self.workload.profiles]
+
+
+if __name__ == "__main__":
+    print(*run(quick=True), sep="\n")
