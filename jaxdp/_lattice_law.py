@@ -85,12 +85,13 @@ def error_quantile(rate: Any, granularity: Any, prob: Any) -> jax.Array:
 def quantile(location: Any, rate: Any, granularity: Any, prob: Any) -> jax.Array:
     n, q = size(rate), jnp.exp(-rate)
     below = -jnp.floor(-jnp.log(prob * (1.0 + q)) / rate)
-    above = jnp.ceil(-jnp.log((1.0 - prob) * (1.0 + q)) / rate - 1.0)
+    # Not below 0, where a huge rate absorbs the logarithm.
+    above = jnp.maximum(jnp.ceil(-jnp.log((1.0 - prob) * (1.0 + q)) / rate - 1.0), 0.0)
     z = jnp.where(prob * (1.0 + q) <= q, below, above)
     return (location + jnp.clip(z, -n, n - 1.0)) * granularity
 
 
-def _tail(m: Any, rate: Any, n: Any, end: Any) -> jax.Array:
+def tail(m: Any, rate: Any, n: Any, end: Any) -> jax.Array:
     """P(Z >= m) for the law on [n - 1 - end - n, end]: end = n - 1 for Z itself, n for -Z."""
     other = 2.0 * n - 1.0 - end
     total = (1.0 + jnp.exp(-rate)) * -jnp.expm1(-rate * n)
@@ -103,12 +104,19 @@ def _tail(m: Any, rate: Any, n: Any, end: Any) -> jax.Array:
 
 @float64
 def hockey_stick(shift: Any, rate: Any, epsilon: Any) -> jax.Array:
-    """The log ratio is monotone in z, so the best event is a half line; mirrored for negative shifts."""
+    """The log ratio is monotone in z, so the best event is a half line; mirrored for negative shifts.
+
+    Negative epsilons, infinite ones too, serve laws that are parts of a mixture.
+    """
     n, d = size(rate), jnp.abs(shift)
     end = jnp.where(shift >= 0.0, n - 1.0, n)
     # Beyond the largest finite ratio only the end of the support is left, where the other law is zero.
     m = jnp.where(epsilon >= rate * d, end + 1.0 - d, jnp.floor((epsilon / rate - d) / 2.0) + 1.0)
-    delta = _tail(m, rate, n, end) - jnp.exp(epsilon) * _tail(m + d, rate, n, end)
+    # Below the smallest one it is the whole support.
+    m = jnp.where(epsilon < -rate * d, end + 1.0 - 2.0 * n, m)
+    other = tail(m + d, rate, n, end)
+    # e^epsilon may be inf where the other law is zero.
+    delta = tail(m, rate, n, end) - jnp.where(other > 0.0, jnp.exp(epsilon) * other, 0.0)
     return jnp.where(jnp.isnan(n), jnp.nan, jnp.maximum(delta, 0.0))
 
 
@@ -154,7 +162,7 @@ def _losses(shift: Any, rate: Any) -> tuple[np.ndarray, np.ndarray, float]:
     return rate * np.arange(-total, total + 1), pmf, -np.expm1(log_finite)
 
 
-_tail_64 = float64(_tail)
+_tail_64 = float64(tail)
 
 
 @np.errstate(over="ignore")

@@ -18,20 +18,15 @@ import numpy as np
 from jaxdp import _check, random
 from jaxdp import _lattice_law as closed_form
 from jaxdp._float64 import float64, read
+from jaxdp._mixed_law import MixedLaw as MixedLaw
+from jaxdp._pickles import Pickles
 
-__all__ = ["DiscreteLaw", "LatticeLaw"]
-
-
-class _Pickles:
-    """Pickles arrays as NumPy's: JAX's would come back in 32 bits in a 32-bit program, as another law."""
-
-    def __getstate__(self) -> dict[str, Any]:
-        return jax.tree.map(lambda leaf: np.asarray(leaf) if isinstance(leaf, jax.Array) else leaf, vars(self))
+__all__ = ["DiscreteLaw", "LatticeLaw", "MixedLaw"]
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
-class DiscreteLaw(_Pickles):
+class DiscreteLaw(Pickles):
     """A law on finitely many outcomes.
 
     Attributes:
@@ -119,7 +114,7 @@ class DiscreteLaw(_Pickles):
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
-class LatticeLaw(_Pickles):
+class LatticeLaw(Pickles):
     """The law of (location + Z) granularity, with independent Z: P(Z = z) ~ e^(-rate |z|), -2^D <= z < 2^D.
 
     Attributes:
@@ -189,7 +184,8 @@ class LatticeLaw(_Pickles):
         """The smallest epsilon >= 0 with hockey_stick(other, epsilon) <= delta."""
         return self._compare(other, delta, closed_form.loss_at, closed_form.vector_loss_at)
 
-    def _compare(self, other: LatticeLaw, argument: Any, one: Callable, many: Callable) -> Any:
+    def shift(self, other: LatticeLaw) -> jax.Array:
+        """Steps from the other law's location to this one; ValueError if it is no law of the same mechanism."""
         if not isinstance(other, LatticeLaw):
             raise ValueError(f"other must be a LatticeLaw, got {type(other).__name__}")
         pairs = {name: (getattr(self, name), getattr(other, name)) for name in ("rate", "granularity")}
@@ -199,7 +195,10 @@ class LatticeLaw(_Pickles):
         if np.shape(self.location) != np.shape(other.location):
             shapes = f"{np.shape(other.location)}, not {np.shape(self.location)}"
             raise ValueError(f"other must be a law of the same mechanism, got location of shape {shapes}")
-        shift = closed_form.difference(self.location, other.location)
+        return closed_form.difference(self.location, other.location)
+
+    def _compare(self, other: LatticeLaw, argument: Any, one: Callable, many: Callable) -> Any:
+        shift = self.shift(other)
         return read((one if np.ndim(shift) == 0 else many)(shift, self.rate, argument))
 
 

@@ -15,7 +15,7 @@ from jax.sharding import Mesh, PartitionSpec
 from oracles import ALPHA, quick_jit
 
 import jaxdp
-from jaxdp import DiscreteLaw, LatticeLaw, audit
+from jaxdp import DiscreteLaw, LatticeLaw, MixedLaw, audit
 from jaxdp._mechanism import examples, neighbours
 
 
@@ -32,6 +32,7 @@ LOOSE = {"AboveThreshold(noise=laplace)": 0.4, "SparseVector(cutoff=2,noise=lapl
 LOOSE |= {"SmoothSensitivity": 0.3, "AsymmetricSensitivity": 0.7}
 BAD = {
     "epsilon": (0.0, -1.0, np.nan, np.inf),
+    "delta": (-0.1, 1.0, np.nan),
     "sensitivity": (0.0, -1.0, np.nan, np.inf),
     "threshold": (np.nan, np.inf, -np.inf),
     "offset": (np.nan, np.inf, -np.inf),
@@ -55,8 +56,7 @@ each_class_of_arrays = pytest.mark.parametrize("label", ARRAYS)
 
 
 def parameters(record, *, static):
-    fields = dataclasses.fields(record)
-    return [field.name for field in fields if bool(field.metadata.get("static")) == static]
+    return [field.name for field in dataclasses.fields(record) if bool(field.metadata.get("static")) == static]
 
 
 def traced_law(record, summary):
@@ -94,9 +94,11 @@ def enumerated(law):
     if isinstance(law, DiscreteLaw):
         outcomes = law.outcomes
     elif isinstance(law, LatticeLaw) and np.ndim(law.location) == 0:
-        low, high = (float(law.quantile(prob)) for prob in (1e-13, 1.0 - 1e-13))
-        step = float(law.granularity)
+        low, high, step = *(float(law.quantile(prob)) for prob in (1e-13, 1.0 - 1e-13)), float(law.granularity)
         outcomes = np.arange(low, high + step, step, dtype=np.float32)
+    elif isinstance(law, MixedLaw):
+        values, _ = enumerated(law.law)
+        outcomes = jaxdp.Release(np.append(values, np.float32(np.nan)), np.arange(len(values) + 1) < len(values))
     else:
         raise NotImplementedError(f"tell the contract tests how to enumerate a {type(law).__name__}")
     return outcomes, masses(law, outcomes)

@@ -74,6 +74,11 @@ def from_candidates(fn: Callable, records: Any, candidates: Any, *, radius: int)
         ([0.0, 0.0, 0.0], [0.0, 50.0, 50.0], 50.0)
     """
     check_radius(radius)
+    return OutputBounds(*_bounds(*table(fn, records, candidates), radius=radius))
+
+
+def table(fn: Callable, records: Any, candidates: Any) -> tuple[jax.Array, jax.Array, jax.Array, Any, Any]:
+    """Values on all data sets, records and candidates in one dtype, counts and groups of neighbours (`_enumerate`)."""
     records, candidates = _array("records", records), _array("candidates", candidates)
     if records.shape[1:] != candidates.shape[1:]:
         raise ValueError(f"records must be like candidates, got shapes {records.shape} and {candidates.shape}")
@@ -92,8 +97,7 @@ def from_candidates(fn: Callable, records: Any, candidates: Any, *, radius: int)
     values = jax.vmap(fn)(candidates[datasets])
     if values.shape != (count,):
         raise ValueError(f"fn must return a scalar, got shape {values.shape[1:]}")
-    values = values.astype(entry_dtype(values))
-    return OutputBounds(*_bounds(values, records, candidates, counts, neighbours, radius=radius))
+    return values.astype(entry_dtype(values)), records, candidates, counts, neighbours
 
 
 @functools.partial(jax.jit, static_argnames=("radius",))
@@ -106,16 +110,21 @@ def _bounds(
     *,
     radius: int,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    same = jax.vmap(lambda record: jax.vmap(lambda other: jnp.all(record == other))(candidates))(records)
-    # The first of equal candidates, or of all where there is none.
-    own = jnp.sum(jax.nn.one_hot(jnp.argmax(same, axis=1), len(candidates), dtype=jnp.int32), axis=0, dtype=jnp.int32)
-    distance = len(records) - jnp.sum(jnp.minimum(counts, own[None]), axis=1)
-    level = jnp.minimum(distance, radius + 1)
+    level = jnp.minimum(distances(records, candidates, counts), radius + 1)
     infinite = jnp.full(radius + 2, jnp.inf, values.dtype)
     lower = jax.lax.cummin(infinite.at[level].min(values))
     upper = jax.lax.cummax((-infinite).at[level].max(values))
     each = values[neighbours]
     return lower, upper, jnp.max(difference(jnp.max(each, axis=1), jnp.min(each, axis=1)))
+
+
+@jax.jit
+def distances(records: jax.Array, candidates: jax.Array, counts: jax.Array) -> jax.Array:
+    """How many of the records must be replaced for each data set of the table."""
+    same = jax.vmap(lambda record: jax.vmap(lambda other: jnp.all(record == other))(candidates))(records)
+    # The first of equal candidates, or of all where there is none.
+    own = jnp.sum(jax.nn.one_hot(jnp.argmax(same, axis=1), len(candidates), dtype=jnp.int32), axis=0, dtype=jnp.int32)
+    return len(records) - jnp.sum(jnp.minimum(counts, own[None]), axis=1)
 
 
 @functools.lru_cache(maxsize=32)
