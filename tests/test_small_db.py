@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import pickle
 
 import jax
 import jax.numpy as jnp
@@ -237,6 +238,19 @@ def test_integers_and_doubles_give_the_same_law(n, dtype):
     law = mechanism.law((counts, workload))
     errors = np.max(np.abs(law.outcomes @ workload.queries.T / 4 - workload.queries @ counts / n), axis=1)
     assert concrete.expected_error() == pytest.approx(np.exp(law.log_p) @ errors, rel=1e-12)
+
+
+def test_enumerations_survive_pickling_and_vmap_over_data_sets():
+    counts, workload = random_summary(13, 4)
+    mechanism, key = jaxdp.SmallDB(1.0, size=3), jax.random.key(8)
+    both = np.stack([counts, counts[::-1]])
+    batch = jax.vmap(lambda counts: mechanism.enumerate((counts, workload)).sample(key))(both)
+    for i in range(2):
+        enumeration = mechanism.enumerate((both[i], workload))
+        twin = pickle.loads(pickle.dumps(enumeration))
+        np.testing.assert_array_equal(twin.sample(key), batch[i])
+        assert twin.log_prob(batch[i]) == enumeration.log_prob(batch[i]) > -10.0
+        assert enumeration.log_prob(np.array([1, 1, 1, 1])) == -np.inf  # four records
 
 
 def test_real_queries_count_as_multiples_of_a_fine_step():

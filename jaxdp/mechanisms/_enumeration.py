@@ -14,6 +14,7 @@ from scipy.special import gammaln
 
 from jaxdp import _check, random
 from jaxdp._float64 import float64, read
+from jaxdp._pickles import Pickles
 from jaxdp._progress import Progress
 from jaxdp.mechanisms import _multisets
 from jaxdp.mechanisms._draw import draw
@@ -27,7 +28,7 @@ _LONG = 2**32
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
-class Enumeration:
+class Enumeration(Pickles):
     """The law of SmallDB's release on one data set, for any number of candidates that can be enumerated.
 
     Attributes:

@@ -188,7 +188,7 @@ class SmallDB:
         Example:
             >>> bound, size = jaxdp.SmallDB.best_accuracy(1.0, 16, 64, 10_000, 0.05)
             >>> round(bound, 3), size
-            (0.206, 195)
+            (0.209, 125)
         """
         _check.positive("epsilon", epsilon)
         rest = universe_size, num_queries, num_records, failure
