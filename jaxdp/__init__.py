@@ -6,7 +6,6 @@ from jaxdp import audit as audit
 from jaxdp import bounds as bounds
 from jaxdp import lattice as lattice
 from jaxdp import random as random
-from jaxdp._accounting import ComposedLoss as ComposedLoss
 from jaxdp._order_stability import median_stability as median_stability
 from jaxdp._order_stability import quantile_stability as quantile_stability
 from jaxdp._order_stability import trimmed_mean_stability as trimmed_mean_stability
@@ -31,6 +30,8 @@ from jaxdp.mechanisms.asymmetric_sensitivity import AsymmetricSensitivity as Asy
 from jaxdp.mechanisms.exponential_mechanism import ExponentialMechanism as ExponentialMechanism
 from jaxdp.mechanisms.inverse_sensitivity import InverseSensitivity as InverseSensitivity
 from jaxdp.mechanisms.laplace import Laplace as Laplace
+from jaxdp.mechanisms.multiplicative_weights import MultiplicativeWeights as MultiplicativeWeights
+from jaxdp.mechanisms.multiplicative_weights import SyntheticData as SyntheticData
 from jaxdp.mechanisms.permute_and_flip import PermuteAndFlip as PermuteAndFlip
 from jaxdp.mechanisms.propose_test_release import ProposeTestRelease as ProposeTestRelease
 from jaxdp.mechanisms.small_db import SmallDB as SmallDB

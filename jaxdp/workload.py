@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -96,10 +95,9 @@ class Workload:
     @functools.cached_property
     def denominator(self) -> int:
         """What the queries are multiples of, as 1 / denominator."""
-        distinct = np.unique(self.queries)
-        if distinct.dtype.kind in "bui":
+        if self.queries.dtype.kind in "bui":
             return 1
-        distinct = distinct.astype(np.float64)
+        distinct = np.unique(self.queries).astype(np.float64)
         for denominator in range(1, _MAX_DENOMINATOR + 1):
             if np.all(np.abs(distinct - np.rint(distinct * denominator) / denominator) <= 1e-12):
                 return denominator
@@ -266,7 +264,7 @@ def _answer(database: Any, matrix: Any) -> jax.Array:
 
 
 def apply(matrix: Any, weights: jax.Array) -> jax.Array:
-    """matrix @ weights in the dtype of weights, some rows at a time: no wide copy of a large matrix of booleans."""
+    """The product in the dtype of weights, some rows at a time: no wide copy of a large matrix of booleans."""
     rows, size = matrix.shape
     at_once = min(rows, max(1, _CHUNK // size))
     starts = np.minimum(np.arange(0, rows, at_once, dtype=np.int32), rows - at_once)
