@@ -38,10 +38,10 @@ def array(name: str, value: Any) -> Any:
 
 
 def real_dtype(name: str, value: Any) -> np.dtype:
-    """The dtype of an integer or floating argument; anything else is a ValueError."""
+    """The dtype of an integer or floating argument; anything else is a ValueError, which does not print it."""
     dtype = value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype
     if not (jnp.issubdtype(dtype, jnp.integer) or jnp.issubdtype(dtype, jnp.floating)):
-        raise ValueError(f"{name} must be real (integer or floating), got {value!r} of dtype {dtype}")
+        raise ValueError(f"{name} must be real (integer or floating), got dtype {dtype}")
     return dtype
 
 
@@ -49,7 +49,12 @@ def scalar(name: str, value: Any) -> Any:
     """A real scalar: a Python float where it is concrete, the tracer itself where it is traced."""
     if type(value) is float:
         return value
-    real_dtype(name, value)
+    if type(value) is int:
+        return float(value) if abs(value) < 2**1023 else math.copysign(math.inf, value)
+    try:
+        real_dtype(name, value)
+    except ValueError as error:
+        raise ValueError(f"{error}: {value!r}") from None  # parameters are public
     if np.shape(value) != ():
         raise ValueError(f"{name} must be a scalar (batch with jax.vmap), got shape {np.shape(value)}")
     return value if is_traced(value) else float(value)
@@ -132,8 +137,10 @@ def flag(name: str, value: Any) -> None:
 
 
 def count(name: str, value: Any, *, optional: bool = False) -> None:
-    """A static positive integer."""
+    """A static positive integer, below 2^62."""
     if optional and value is None:
         return
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)) or value < 1:
         raise ValueError(f"{name} must be a positive integer, got {value!r}")
+    if value >= 2**62:
+        raise ValueError(f"{name} must be below 2^62, got 2^{math.log2(value):.0f}")

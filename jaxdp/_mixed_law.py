@@ -79,6 +79,8 @@ class MixedLaw(Pickles):
             refusal: Error that counts for a refusal, in the units of the value; a number >= 0.
         """
         refusal = _check.scalar("refusal", refusal)
+        if not _check.is_traced(refusal) and not refusal >= 0.0:
+            raise ValueError(f"refusal must be at least 0, got {refusal!r}")
         return read(_mixture(self.log_accept, self.log_refuse, self.law.expected_error(), refusal))
 
     def max_divergence(self, other: MixedLaw) -> jax.Array:

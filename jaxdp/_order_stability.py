@@ -50,8 +50,8 @@ def quantile_stability(x: Any, prob: Any, lower: Any, upper: Any, proposal: Any)
         >>> float(summary.value), int(summary.distance)
         (5.0, 1)
     """
-    prob = _check.share("prob", prob)
-    n = np.shape(_check.vector("x", x))[0]
+    x, prob = _check.vector("x", x), _check.share("prob", prob)
+    n = np.shape(x)[0]
     return _order_statistic(x, _rank(prob, n=n, slack=slack(prob)), lower, upper, proposal)
 
 
@@ -64,7 +64,8 @@ def median_stability(x: Any, lower: Any, upper: Any, proposal: Any) -> Stability
         >>> int(jaxdp.median_stability(np.array([4.0, 5.0, 5.0, 5.0, 6.0]), 0.0, 10.0, 1.5).distance)
         2
     """
-    n = np.shape(_check.vector("x", x))[0]
+    x = _check.vector("x", x)
+    n = np.shape(x)[0]
     return _order_statistic(x, np.int32((n + 1) // 2), lower, upper, proposal)
 
 

@@ -134,6 +134,8 @@ def candidates_stability(fn: Callable, records: Any, candidates: Any, proposal: 
 def check_proposal(value: Any) -> Any:
     """A finite number >= 0; a subnormal one is zero to XLA, so it is none."""
     value = _check.finite("proposal", value)
+    if not _check.is_traced(value) and value < 0.0:
+        raise ValueError(f"proposal must be at least 0, got {value!r}")
     if not _check.is_traced(value) and value != 0.0:
         _check.positive("proposal", value)
     return value

@@ -48,7 +48,7 @@ class Workload:
     def __init__(self, queries: Any):
         if _check.is_traced(queries):
             raise ValueError("queries must be concrete: their number of distinct columns is a shape; got a tracer")
-        queries = np.asarray(queries)
+        queries = _matrix("queries", queries)
         if queries.dtype != np.bool_:
             _check.real_dtype("queries", queries)
         if queries.ndim != 2 or queries.size == 0:
@@ -71,7 +71,12 @@ class Workload:
             >>> both.queries.tolist()
             [[False, False, False, True]]
         """
+        each = [functions] if callable(functions) else functions
+        if not isinstance(each, (list, tuple)) or not each or not all(map(callable, each)):
+            raise ValueError(f"functions must be one function or a list of functions, got {functions!r}")
         universe = jnp.asarray(universe)
+        if universe.ndim == 0:
+            raise ValueError("universe must have shape (|X|, ...), got a scalar")
         if callable(functions):
             columns = np.asarray(jax.vmap(functions)(universe))
             return cls(np.ascontiguousarray(columns.reshape(len(universe), -1).T))
@@ -109,7 +114,7 @@ class Workload:
         if self.queries.dtype == np.bool_:
             return self.queries
         if self.denominator == 1:
-            return self.queries.astype(np.bool_)
+            return np.rint(self.queries).astype(np.bool_)
         return np.rint(self.queries.astype(np.float64) * self.denominator).astype(np.int32)
 
     @functools.cached_property
@@ -162,6 +167,13 @@ class Workload:
         return f"Workload(num_queries={self.num_queries}, universe_size={self.universe_size})"
 
 
+def _matrix(name: str, value: Any) -> np.ndarray:
+    try:
+        return np.asarray(value)
+    except ValueError as error:  # rows of different lengths
+        raise ValueError(f"{name} must be a matrix: {error}") from None
+
+
 def as_workload(queries: Any) -> Workload:
     """A workload as it is, or one made of a matrix."""
     return queries if isinstance(queries, Workload) else Workload(queries)
@@ -189,23 +201,36 @@ def histogram(records: Any, universe: Any) -> np.ndarray:
         universe: (|X|, ...) distinct elements, or |X| itself.
 
     Returns:
-        Counts that sum to n: a record that is not an element counts as element 0, since no error may tell it.
+        Counts that sum to n: a record that is not an element (or has a NaN) counts as element 0, since no error may
+        tell it. Integers and floats are compared as floats.
+
+    Raises:
+        ValueError: For shapes and dtypes that do not fit, and traced arguments.
 
     Example:
         >>> jaxdp.histogram(np.array([[True, False], [True, True]]), jaxdp.binary_universe(2)).tolist()
         [0, 0, 1, 1]
     """
-    records = np.asarray(records)
+    if _check.is_traced(records) or _check.is_traced(universe):
+        raise ValueError("records must be concrete: they are counted on the host")
+    records = np.asarray(_check.array("records", records))
+    if records.size == 0 and not isinstance(universe, np.ndarray):
+        records = records.astype(np.int64)
     if np.ndim(universe) == 0:
         _check.count("universe", universe)
+        if universe > 2**31:
+            raise ValueError(f"universe must have at most 2^31 elements, got {universe}")
         if records.ndim != 1 or records.dtype.kind not in "iu":
             raise ValueError(f"records must be integers (n,), got {records.dtype} of shape {records.shape}")
         size, place = int(universe), records.astype(np.int64)
         place = np.where((place >= 0) & (place < size), place, 0)
     else:
         universe = np.asarray(universe)
-        if universe.shape[1:] != records.shape[1:] or records.ndim == 0:
+        if records.ndim == 0 or universe.ndim == 0 or universe.shape[1:] != records.shape[1:] or len(universe) == 0:
             raise ValueError(f"records must be like universe, got shapes {records.shape} and {universe.shape}")
+        numbers = [part.dtype.kind in "biuf" for part in (records, universe)]
+        if not all(numbers) and (any(numbers) or "O" in records.dtype.kind + universe.dtype.kind):
+            raise ValueError(f"records must be like universe, got dtypes {records.dtype} and {universe.dtype}")
         size, n = len(universe), len(records)
         kind = np.result_type(universe, records)
         rows = np.concatenate([universe.astype(kind), records.astype(kind)]).reshape(size + n, -1)
@@ -219,20 +244,25 @@ def answer(database: Any, queries: Any) -> Any:
     """What a database answers: (|Q|,) averages of the queries over it.
 
     Args:
-        database: (|X|,) nonnegative counts or weights; a histogram of the data, or what SmallDB or
+        database: (|X|,) nonnegative counts or weights (not checked); a histogram of the data, or what SmallDB or
             MultiplicativeWeights released.
         queries: Workload or matrix (|Q|, |X|); a matrix may be traced.
 
     Returns:
-        (|Q|,) float64 numbers in [0, 1]; NaN for a database without records.
+        (|Q|,) float64 numbers; NaN for a database without records.
 
     Example:
         >>> jaxdp.answer(np.array([1, 0, 0, 3]), jaxdp.Workload([[0, 1, 0, 1], [0, 0, 1, 1]])).tolist()
         [0.75, 0.75]
     """
-    matrix = queries.queries if isinstance(queries, Workload) else _check.array("queries", queries)
+    if isinstance(queries, Workload):
+        matrix = queries.queries
+    else:
+        matrix = queries if _check.is_traced(queries) else _matrix("queries", queries)
+        if matrix.dtype != np.bool_:
+            _check.real_dtype("queries", matrix)
     database = _check.vector("database", database)
-    if np.ndim(matrix) != 2 or np.shape(matrix)[1] != np.shape(database)[0]:
+    if np.ndim(matrix) != 2 or np.shape(matrix)[1] != np.shape(database)[0] or np.size(matrix) == 0:
         raise ValueError(f"queries must have shape (|Q|, {np.shape(database)[0]}), got {np.shape(matrix)}")
     return read(_answer(database, matrix))
 

@@ -292,6 +292,30 @@ def test_too_many_candidates_are_refused_at_once(key):
         jaxdp.SmallDB(1.0, size=8).law(summary)
 
 
+def test_sizes_that_can_be_enumerated():
+    for universe, queries in ((1, 1), (2, 1), (4, 3), (8, 64), (300, 3)):
+        workload = jaxdp.Workload(np.random.default_rng(universe).random((queries, universe)))
+        size = jaxdp.SmallDB.largest_size(workload)
+        _multisets.check_number(workload.num_profiles, size, queries)
+        with pytest.raises(ValueError, match=r"^size must"):
+            _multisets.check_number(workload.num_profiles, size + 1, queries)
+    table = _multisets.counts_up_to(3, 30)
+    assert len(np.unique(table, axis=0)) == len(table) == math.comb(33, 3)
+    assert np.all(np.diff(table.sum(axis=1)) >= 0) and table.sum(axis=1).max() == 30
+
+
+def test_counts_beyond_exact_doubles_fail_closed():
+    workload, mechanism = jaxdp.Workload([[0, 1]]), jaxdp.SmallDB(1.0, size=2)
+    many = np.array([2.0**53, 2.0**53])
+    for call in (mechanism.law, mechanism.enumerate):
+        with pytest.raises(ValueError, match=r"^counts must have fewer"):
+            call((many, workload))
+    narrow = many.astype(np.float32)
+    assert np.all(np.isnan(jax.jit(lambda counts: mechanism.law((counts, workload)).log_p)(narrow)))
+    sample = jax.jit(lambda key, counts: mechanism.sample(key, (counts, workload)))
+    assert np.all(np.asarray(sample(jax.random.key(9), narrow)) == -1)
+
+
 def test_bad_summaries(key):
     mechanism, counts = jaxdp.SmallDB(1.0, size=2), np.array([1, 2], np.int32)
     for bad, words in (

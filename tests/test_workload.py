@@ -246,3 +246,29 @@ def test_rows_in_blocks_that_do_not_divide(rows, chunk, monkeypatch):
 def test_public_names():
     names = ("Workload", "answer", "binary_universe", "histogram", "max_error")
     assert all(getattr(jaxdp, name) is getattr(workload, name) for name in names)
+
+
+def test_entries_near_zero_and_one_are_rounded_not_cast():
+    assert jaxdp.Workload([[1e-13, 1.0 - 1e-13, 0.0]]).numerators.tolist() == [[False, True, False]]
+
+
+@pytest.mark.parametrize(
+    ("records", "universe"),
+    [([["1", "0"]], np.zeros((2, 2), bool)), ([1, 1], np.zeros(0)), ([0.5], 3), ([1], 10**12), ([[1]], np.arange(3))],
+)
+def test_histograms_of_unlike_things_are_refused(records, universe):
+    with pytest.raises(ValueError, match="^records must|^universe must"):
+        jaxdp.histogram(records, universe)
+
+
+def test_histograms_never_tell_what_is_no_element():
+    assert jaxdp.histogram([10**30, -5, 1], 2).tolist() == [2, 1]
+    assert jaxdp.histogram([], 3).tolist() == [0, 0, 0]
+    with pytest.raises(ValueError, match="^records must be concrete"):
+        jax.jit(lambda records: jaxdp.histogram(records, 3))(np.zeros(2, np.int32))
+
+
+@pytest.mark.parametrize("functions", [3, [], [3]])
+def test_queries_must_be_functions(functions):
+    with pytest.raises(ValueError, match="^functions must be"):
+        jaxdp.Workload.from_functions(functions, np.zeros((2, 1)))

@@ -102,7 +102,7 @@ def enumerate_candidates(
     """Sums up the weights of all candidates, segment by segment."""
     k = workload.num_profiles
     _multisets.check_number(k, size, workload.num_queries)
-    plan, largest = _multisets.plan(k, size), _largest_sum(counts, workload, size)
+    plan, largest = _multisets.plan(k, size), largest_sum(counts, workload, size)
     target, num_records, prefixes, suffixes, factor = _sums(
         counts,
         workload.profiles,
@@ -114,6 +114,8 @@ def enumerate_candidates(
         dtype=np.dtype(np.int16 if largest < 2.0**15 else np.int32 if largest < 2.0**31 else np.float64),
     )
     run = functools.partial(_weigh_group, (prefixes, suffixes), factor, _bases(workload, size), width=plan.width)
+    if progress is not None and not callable(progress):
+        raise ValueError(f"progress must be a function of one number, got {progress!r}")
     if any(map(_check.is_traced, (prefixes, factor))):
         progress = None
     elif progress is None and _multisets.number(k, size) * workload.num_queries >= _LONG:
@@ -181,7 +183,7 @@ def _tables(workload: Workload, size: int) -> tuple[np.ndarray, np.ndarray]:
     return tuple(np.ascontiguousarray(part, dtype) for part in sums)
 
 
-def _largest_sum(counts: Any, workload: Workload, size: int) -> float:
+def largest_sum(counts: Any, workload: Workload, size: int) -> float:
     """Bounds all integers that occur, by m n denominator; inf where the counts are traced."""
     if _check.is_traced(counts):
         return np.inf
@@ -202,9 +204,9 @@ def clean(counts: Any) -> jax.Array:
     return jnp.where(counts > 0.0, counts, 0.0)
 
 
-def factor(epsilon: Any, scale: Any) -> jax.Array:
-    """Weight per unit of the integer scores; NaN for a bad epsilon."""
-    valid = (epsilon > 0.0) & (epsilon < jnp.inf)
+def factor(epsilon: Any, scale: float, n: jax.Array) -> jax.Array:
+    """Weight per unit of the integer scores; NaN for a bad epsilon, and for so many records that they are inexact."""
+    valid = (epsilon > 0.0) & (epsilon < jnp.inf) & (n * scale < 2.0**53)
     return jnp.where(valid, epsilon, jnp.nan) / (2.0 * scale)
 
 
@@ -228,7 +230,7 @@ def _sums(
     n, target = jnp.sum(counts), numerators @ _profile_counts(counts, profiles, numerators.shape[1]) * float(size)
     first, second = (table.astype(dtype) for table in tables)
     prefixes, suffixes = target.astype(dtype)[None] - n.astype(dtype) * first, n.astype(dtype) * second
-    return target, n, prefixes, suffixes, factor(epsilon, float(size * denominator))
+    return target, n, prefixes, suffixes, factor(epsilon, float(size * denominator), n)
 
 
 @float64(static_argnames=("shape", "width", "mean"))

@@ -9,11 +9,13 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import gammaln
 
+MAX_SIZE = 2**16
+"""Records of a release at most."""
 MAX_CANDIDATES = 2**32
 """Multisets over profiles that are enumerated at most: about a minute for 64 queries on two cores."""
 _MAX_TABLE = 2**27
@@ -82,17 +84,19 @@ def number(k: int, size: int) -> int:
 
 def check_number(k: int, size: int, queries: int) -> None:
     """Refuses an enumeration that is too long or too large, before anything is computed."""
+    if size > MAX_SIZE:
+        raise ValueError(f"size must be at most {MAX_SIZE:,} records, got {size}")
     count = number(k, size)
     what = f"multisets of {size} records over {k} profiles (distinct columns of queries)"
     advice = "use a smaller size, fewer or coarser queries, or MultiplicativeWeights"
     if count > MAX_CANDIDATES:
-        raise ValueError(f"size must leave at most {MAX_CANDIDATES:,} candidates, got {count:.4g} {what}: {advice}")
+        raise ValueError(f"size must leave at most {MAX_CANDIDATES:,} candidates, got {_short(count)} {what}: {advice}")
     split = _best(k, size)[0]
     numbers = sum(math.comb(size + part, part) * max(queries, min(part, size)) for part in (split, k - split))
     if numbers > _MAX_TABLE:
         raise ValueError(
-            f"size must leave tables of at most {_MAX_TABLE:,} numbers, got {numbers:.4g} for {queries} queries and "
-            f"halves of {what}: {advice}"
+            f"size must leave tables of at most {_MAX_TABLE:,} numbers, got {_short(numbers)} for {queries} queries "
+            f"and halves of {what}: {advice}"
         )
 
 
@@ -118,6 +122,10 @@ def _best(k: int, size: int) -> tuple[int, tuple[tuple[int, int, bool], ...]]:
         full = tuple((*shape, swap) for shape, swap in zip(chosen, swapped, strict=True))
         choices.append((total + 64.0 * tables, split, full))
     return min(choices)[1:]
+
+
+def _short(count: int) -> str:
+    return f"{count:.4g}" if count < 10**300 else "more than 1e+300"
 
 
 def _power(count: int) -> int:
@@ -179,10 +187,11 @@ def half(multiplicities: tuple[int, ...], size: int) -> Half:
 
 def counts_up_to(k: int, size: int) -> np.ndarray:
     """(C(size + k, k), k) int32 counts of all multisets of 0 to `size` records over k profiles, smallest first."""
-    parts: list[Any] = [np.zeros((int(s == 0), 0), np.int32) for s in range(size + 1)]
+    table, left = np.zeros((1, 0), np.int32), np.array([size])
     for _ in range(k):
-        parts = [
-            np.concatenate([np.pad(parts[s - c], ((0, 0), (0, 1)), constant_values=c) for c in range(s + 1)])
-            for s in range(size + 1)
-        ]
-    return np.concatenate(parts)
+        # Each row again for every count that fits.
+        times = left + 1
+        count = np.arange(np.sum(times)) - np.repeat(np.cumsum(times) - times, times)
+        table = np.column_stack([np.repeat(table, times, axis=0), count.astype(np.int32)])
+        left = np.repeat(left, times) - count
+    return table[np.argsort(size - left, kind="stable")]

@@ -85,7 +85,7 @@ class ExponentialMechanism:
     def privacy(self) -> Privacy:
         """The guarantee."""
         _selection.check(self)
-        return Privacy(self.epsilon, 0.0, self.epsilon**2 / 8.0)
+        return Privacy(self.epsilon, 0.0, self.epsilon * self.epsilon / 8.0)
 
     def worst_case(self) -> tuple[Any, Any]:
         """One candidate against 31 others: loss log((1 + 31 e^epsilon) / 32), which nears epsilon from below."""

@@ -75,7 +75,7 @@ class InverseSensitivity:
     def privacy(self) -> Privacy:
         """The guarantee."""
         _check.positive("epsilon", self.epsilon)
-        return Privacy(self.epsilon, 0.0, self.epsilon**2 / 8.0)
+        return Privacy(self.epsilon, 0.0, self.epsilon * self.epsilon / 8.0)
 
     def worst_case(self) -> tuple[Any, Any]:
         """F moves away from the candidate 0 and towards many others: the loss nears epsilon."""

@@ -127,7 +127,12 @@ class MultiplicativeWeights:
             answers: (t,) floats, as in SyntheticData; the first t rounds.
         """
         problem = self._problem(summary)
+        if not _check.is_traced(queries):
+            queries = np.asarray(queries, None if np.size(queries) else np.int32)
+        _check_indices("queries", queries, np.shape(queries)[:1], problem.matrix.shape[0])
         queries, answers = jnp.asarray(queries, jnp.int32), jnp.asarray(answers, jnp.float32)
+        if len(queries) > self.rounds:
+            raise ValueError(f"queries must be at most {self.rounds}, one a round, got {len(queries)}")
         if queries.ndim != 1 or queries.shape != answers.shape:
             raise ValueError(f"queries must have shape (t,) as answers, got shapes {queries.shape} and {answers.shape}")
         return _selection(problem, _replay(problem, queries, answers, replays=self.replays))
@@ -135,8 +140,7 @@ class MultiplicativeWeights:
     def measurement_law(self, summary: Any, index: Any) -> LatticeLaw:
         """The exact law of the noisy count n q(B) of query number `index`; `answers` has it divided by n."""
         problem = self._problem(summary)
-        if not _check.is_traced(index) and not 0 <= index < problem.matrix.shape[0]:
-            raise ValueError(f"index must be in [0, {problem.matrix.shape[0]}), got {index!r}")
+        _check_indices("index", index, (), problem.matrix.shape[0])
         return _measurement(problem, jnp.asarray(index, jnp.int32))
 
     @staticmethod
@@ -162,7 +166,7 @@ class MultiplicativeWeights:
         _check.count("rounds", self.rounds)
         if isinstance(self.replays, bool) or not isinstance(self.replays, (int, np.integer)) or self.replays < 0:
             raise ValueError(f"replays must be a nonnegative integer, got {self.replays!r}")
-        if not 0.0 < _check.share("measure_share", self.measure_share) < 1.0:
+        if not 0.0 < _check.scalar("measure_share", self.measure_share) < 1.0:
             raise ValueError(f"measure_share must be in (0, 1), got {self.measure_share!r}")
         epsilon = _check.positive("epsilon", self.epsilon)
         most = _check.MAX_EPSILON * self.rounds / self.measure_share
@@ -206,6 +210,15 @@ class _Problem:
 def _shares(epsilon: Any, measure_share: float, rounds: int) -> tuple[Any, Any]:
     """Budgets of one selection and of one measurement."""
     return epsilon * (1.0 - measure_share) / rounds, epsilon * measure_share / rounds
+
+
+def _check_indices(name: str, value: Any, shape: tuple[int, ...], number: int) -> None:
+    """Integers of a given shape that number queries."""
+    kind = value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype
+    if np.shape(value) != shape or not lattice.is_integer(kind):
+        raise ValueError(f"{name} must be integers of shape {shape}, got {kind} of shape {np.shape(value)}")
+    if not _check.is_traced(value) and np.size(value) and (np.min(value) < 0 or np.max(value) >= number):
+        raise ValueError(f"{name} must be in [0, {number}), got {value!r}")
 
 
 def _counts(value: Any) -> Any:

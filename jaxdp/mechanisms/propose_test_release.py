@@ -177,7 +177,7 @@ def _threshold(rate: Any, delta: Any) -> jax.Array:
     log_delta = jnp.log(delta.astype(jnp.float64))
     allowance = 1e-14 * (1.0 + jnp.abs(log_delta))
     m = jnp.ceil((allowance - log_delta - jnp.log1p(jnp.exp(-rate))) / rate)
-    return jnp.maximum(m, 0.0)
+    return jnp.where((delta >= 0.0) & (delta < 1.0), jnp.maximum(m, 0.0), jnp.nan)
 
 
 @float64

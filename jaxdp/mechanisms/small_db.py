@@ -47,7 +47,8 @@ class SmallDB:
 
     Args:
         epsilon: Total privacy budget of one release. The source's parameter is half of it.
-        size: Static; m, the number of records of the release. See `size_for` and `best_accuracy`.
+        size: Static; m, the number of records of the release. See `size_for`, `best_accuracy` and
+            `largest_size`. Each new size costs some seconds of compilation.
 
     Guarantee:
         epsilon-DP. Summary contract: the histograms of neighbours have the same number of records, of which one is
@@ -123,20 +124,24 @@ class SmallDB:
                 f"size must leave a law of at most {MAX_LAW:,} numbers, got {numbers:.4g} in all histograms of "
                 f"{self.size} records over {k} elements: use enumerate(summary) instead"
             )
+        _enumeration.largest_sum(counts, workload, self.size)
         outcomes = _multisets.counts_up_to(k, self.size)[-_multisets.number(k, self.size) :]
         log_base = -np.sum(gammaln(outcomes + 1.0), axis=1)
         numerators = np.asarray(workload.numerators)
-        log_p = _log_p(counts, outcomes, log_base, numerators, self.epsilon, denominator=workload.denominator)
+        scale = dict(size=self.size, denominator=workload.denominator)
+        log_p = _log_p(counts, outcomes, log_base, numerators, self.epsilon, **scale)
         return DiscreteLaw(log_p, outcomes)
 
     def privacy(self) -> Privacy:
         """The guarantee."""
         self._check()
-        return Privacy(self.epsilon, 0.0, self.epsilon**2 / 8.0)
+        return Privacy(self.epsilon, 0.0, self.epsilon * self.epsilon / 8.0)
 
     def worst_case(self) -> tuple[Any, Any]:
         """Two elements and one query: n equal records, so many that a release that differs is rare, and one changed."""
         self._check()
+        if _check.is_traced(self.epsilon):
+            raise ValueError("epsilon must be concrete: the number of records depends on it")
         each = math.ceil(2.0 * (10.0 + self.epsilon + math.log(self.size)) / self.epsilon)
         n = min(self.size * each, 2**30)
         workload = Workload([[0, 1]])
@@ -145,7 +150,14 @@ class SmallDB:
     def error_bound(self, universe_size: int, num_queries: int, num_records: int, failure: float) -> float:
         """What the largest error of all queries exceeds with probability `failure` at most, on any database.
 
-        sqrt(log(2 |Q|) / (2 m)) + (m log|X| + log(1 / failure)) / (n epsilon / 2).
+        sqrt(log(2 |Q|) / (2 m)) + (m log|X| + log(1 / failure)) / (n epsilon / 2). It holds for all data and all
+        queries, and is often several times the error that occurs: see `Enumeration.expected_error`.
+
+        Args:
+            universe_size: |X|.
+            num_queries: |Q|.
+            num_records: n.
+            failure: Probability in (0, 1).
 
         Example:
             >>> round(jaxdp.SmallDB(1.0, size=10).error_bound(16, 64, 10_000, 0.05), 3)
@@ -169,8 +181,8 @@ class SmallDB:
             (243, 416)
         """
         accuracy = _check.positive("accuracy", accuracy)
-        if not accuracy < 1.0:
-            raise ValueError(f"accuracy must be below 1, got {accuracy!r}")
+        if not 1e-9 <= accuracy < 1.0:
+            raise ValueError(f"accuracy must be in [1e-9, 1), got {accuracy!r}")
         _check.count("num_queries", num_queries)
         _check.choice("rule", rule, ("hoeffding", "source"))
         if rule == "hoeffding":
@@ -183,7 +195,14 @@ class SmallDB:
     def best_accuracy(
         epsilon: float, universe_size: int, num_queries: int, num_records: int, failure: float
     ) -> tuple[float, int]:
-        """The least `error_bound` over all sizes, and the size that has it.
+        """The least `error_bound` over all sizes, and the size that has it, which may be too large to enumerate.
+
+        Args:
+            epsilon: Total privacy budget.
+            universe_size: |X|, at least 2.
+            num_queries: |Q|.
+            num_records: n.
+            failure: Probability in (0, 1).
 
         Example:
             >>> bound, size = jaxdp.SmallDB.best_accuracy(1.0, 16, 64, 10_000, 0.05)
@@ -197,8 +216,25 @@ class SmallDB:
             raise ValueError(f"universe_size must be at least 2 for a best size, got {universe_size!r}")
         # The bound is a / sqrt(m) + b m + c.
         a, b = math.sqrt(math.log(2.0 * num_queries) / 2.0), 2.0 * math.log(universe_size) / (epsilon * num_records)
-        size = max(1, math.floor((a / (2.0 * b)) ** (2.0 / 3.0)))
+        size = max(1, math.floor(min((a / (2.0 * max(b, 1e-150))) ** (2.0 / 3.0), 2.0**61)))
         return min((error_bound(epsilon, m, *rest), m) for m in (size, size + 1))
+
+    @staticmethod
+    def largest_size(workload: Any) -> int:
+        """The largest size whose candidates can be enumerated.
+
+        Example:
+            >>> jaxdp.SmallDB.largest_size(np.eye(16))
+            20
+        """
+        workload, size = as_workload(workload), 0
+        for step in (2**power for power in reversed(range(17))):
+            try:
+                _multisets.check_number(workload.num_profiles, size + step, workload.num_queries)
+                size += step
+            except ValueError:
+                continue
+        return size
 
     def _check(self) -> None:
         _check.positive("epsilon", self.epsilon)
@@ -227,15 +263,16 @@ def _split(summary: Any) -> tuple[Any, Workload]:
     return counts, workload
 
 
-@float64(static_argnames=("denominator",))
-def _log_p(counts: Any, outcomes: Any, log_base: Any, numerators: Any, epsilon: Any, *, denominator: int) -> jax.Array:
+@float64(static_argnames=("size", "denominator"))
+def _log_p(
+    counts: Any, outcomes: Any, log_base: Any, numerators: Any, epsilon: Any, *, size: int, denominator: int
+) -> jax.Array:
     counts, outcomes = _enumeration.clean(counts), outcomes.astype(jnp.float64)
     numerators = numerators.astype(jnp.float64)
-    size = jnp.sum(outcomes[0])
-    target, n = size * (numerators @ counts), jnp.sum(counts)
+    target, n = float(size) * (numerators @ counts), jnp.sum(counts)
 
     def query(i: jax.Array, worst: jax.Array) -> jax.Array:
         return jnp.maximum(worst, jnp.abs(target[i] - n * (outcomes @ numerators[i])))
 
     worst = jax.lax.fori_loop(0, len(target), query, jnp.zeros_like(outcomes[:, 0]))
-    return jax.nn.log_softmax(log_base - _enumeration.factor(epsilon, size * denominator) * worst)
+    return jax.nn.log_softmax(log_base - _enumeration.factor(epsilon, float(size * denominator), n) * worst)
