@@ -6,6 +6,8 @@ from jaxdp import audit as audit
 from jaxdp import bounds as bounds
 from jaxdp import lattice as lattice
 from jaxdp import random as random
+from jaxdp._accounting import ComposedLoss as ComposedLoss
+from jaxdp._accounting import composed_loss as composed_loss
 from jaxdp._order_stability import median_stability as median_stability
 from jaxdp._order_stability import quantile_stability as quantile_stability
 from jaxdp._order_stability import trimmed_mean_stability as trimmed_mean_stability
@@ -25,6 +27,7 @@ from jaxdp.bounds import linear_grid as linear_grid
 from jaxdp.laws import DiscreteLaw as DiscreteLaw
 from jaxdp.laws import LatticeLaw as LatticeLaw
 from jaxdp.laws import MixedLaw as MixedLaw
+from jaxdp.ledger import Ledger as Ledger
 from jaxdp.mechanisms.above_threshold import AboveThreshold as AboveThreshold
 from jaxdp.mechanisms.asymmetric_sensitivity import AsymmetricSensitivity as AsymmetricSensitivity
 from jaxdp.mechanisms.exponential_mechanism import ExponentialMechanism as ExponentialMechanism

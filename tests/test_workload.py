@@ -257,18 +257,18 @@ def test_entries_near_zero_and_one_are_rounded_not_cast():
     [([["1", "0"]], np.zeros((2, 2), bool)), ([1, 1], np.zeros(0)), ([0.5], 3), ([1], 10**12), ([[1]], np.arange(3))],
 )
 def test_histograms_of_unlike_things_are_refused(records, universe):
-    with pytest.raises(ValueError, match="^records must|^universe must"):
+    with pytest.raises(ValueError, match=r"^records must|^universe must"):
         jaxdp.histogram(records, universe)
 
 
 def test_histograms_never_tell_what_is_no_element():
     assert jaxdp.histogram([10**30, -5, 1], 2).tolist() == [2, 1]
     assert jaxdp.histogram([], 3).tolist() == [0, 0, 0]
-    with pytest.raises(ValueError, match="^records must be concrete"):
+    with pytest.raises(ValueError, match=r"^records must be concrete"):
         jax.jit(lambda records: jaxdp.histogram(records, 3))(np.zeros(2, np.int32))
 
 
 @pytest.mark.parametrize("functions", [3, [], [3]])
 def test_queries_must_be_functions(functions):
-    with pytest.raises(ValueError, match="^functions must be"):
+    with pytest.raises(ValueError, match=r"^functions must be"):
         jaxdp.Workload.from_functions(functions, np.zeros((2, 1)))
