@@ -16,7 +16,8 @@ _TOOLS = ("__main__", "harness")
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs scripts; exit status 1 if contestants turned out to do different work, 2 for bad usage."""
-    names = [entry.name for entry in pkgutil.iter_modules([str(Path(__file__).parent)]) if entry.name not in _TOOLS]
+    found = pkgutil.iter_modules([str(Path(__file__).parent)])
+    names = [entry.name for entry in found if entry.name not in _TOOLS and not entry.ispkg]  # Packages have their own.
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Benchmarks of jaxdp, as ratios.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(names)}, or all; none lists them")
     parser.add_argument("--quick", action="store_true", help="small sizes and few turns: shows that it runs")
