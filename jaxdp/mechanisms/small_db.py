@@ -142,7 +142,7 @@ class SmallDB:
         self._check()
         if _check.is_traced(self.epsilon):
             raise ValueError("epsilon must be concrete: the number of records depends on it")
-        each = math.ceil(2.0 * (10.0 + self.epsilon + math.log(self.size)) / self.epsilon)
+        each = math.ceil(2.0 * (5.0 + self.epsilon + math.log(self.size)) / self.epsilon)
         n = min(self.size * each, 2**30)
         workload = Workload([[0, 1]])
         return (np.array([0, n], np.int32), workload), (np.array([1, n - 1], np.int32), workload)
