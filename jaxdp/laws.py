@@ -52,10 +52,12 @@ class DiscreteLaw(Pickles):
 
     def log_prob(self, outcome: Any) -> jax.Array:
         """Log-probability of one outcome; -inf for what is not among the outcomes."""
-        same = [
-            jnp.all((jnp.asarray(rows) == jnp.asarray(leaf)[None]).reshape(len(rows), -1), axis=1)
-            for rows, leaf in zip(jax.tree.leaves(self.outcomes), jax.tree.leaves(outcome), strict=True)
-        ]
+        # An outcome that is given in another width of integers is the same outcome.
+        with jax.numpy_dtype_promotion("standard"):
+            same = [
+                jnp.all((jnp.asarray(rows) == jnp.asarray(leaf)[None]).reshape(len(rows), -1), axis=1)
+                for rows, leaf in zip(jax.tree.leaves(self.outcomes), jax.tree.leaves(outcome), strict=True)
+            ]
         return read(_select(self.log_p, jnp.all(jnp.stack(same), axis=0)))
 
     def expectation(self, fn: Callable) -> jax.Array:

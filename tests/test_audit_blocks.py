@@ -15,6 +15,8 @@ from jaxdp.audit import _blocks, _codes, _events, _session
 from jaxdp.audit.monte_carlo import monte_carlo
 from jaxdp.audit.report import AuditReport
 
+pytestmark = pytest.mark.slow
+
 # -- codes and cells ----------------------------------------------------------------------------------------
 
 

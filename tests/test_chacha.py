@@ -12,6 +12,8 @@ from jax.sharding import AxisType, PartitionSpec
 from jaxdp import _chacha
 from jaxdp._chacha import block, chacha20_prng_impl, secure_key
 
+pytestmark = pytest.mark.slow
+
 WORDS = 2**16
 # The tests share a few shapes, since nearly all their time is compilation.
 KEYS = WORDS // 8

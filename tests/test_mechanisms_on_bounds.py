@@ -13,6 +13,8 @@ import jaxdp
 from jaxdp.bounds._statistic import STATISTICS
 from jaxdp.mechanisms import smooth_sensitivity
 
+pytestmark = pytest.mark.slow
+
 N, RADIUS, PAIRS, EPSILON = 12, 6, 500, 1.0
 MECHANISMS = {
     "inverse": jaxdp.InverseSensitivity(EPSILON),

@@ -27,6 +27,8 @@ from jaxdp.audit import _blocks
 from jaxdp.audit.monte_carlo import monte_carlo
 from jaxdp.audit.report import AuditReport
 
+pytestmark = pytest.mark.slow
+
 # -- validity and power -------------------------------------------------------------------------------------
 
 

@@ -14,6 +14,8 @@ from benchmarks import harness
 from benchmarks.paper import __main__ as command
 from benchmarks.paper import baseline, data, figure2, figure4, figure5, runner, speed, study, tuning
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = study.Settings(None, True, n=60, repetitions=4, releases=300, epsilons=(1.0,), candidates=512)
 SIGMAS = 6.1  # alpha 1e-9, two-sided
 LIBRARY = {**tuning.PAPER, "split": 1.0 / (1.0 + 2.0 ** (2.0 / 3.0))}

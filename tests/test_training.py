@@ -33,6 +33,8 @@ from training_loop import (  # noqa: E402
     true_metrics,
 )
 
+pytestmark = pytest.mark.slow
+
 MECHANISMS = ("asymmetric", "inverse", "smooth", "laplace")
 TRACES = []
 
