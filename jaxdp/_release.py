@@ -47,8 +47,9 @@ def release(
             epsilon, at most n.
         grid_size: Static; number of candidates over the range of the statistic. They are spaced geometrically from the
             lower end (relative spacing 0.4% by default, down to 1e-7 of the range) for "asymmetric", else evenly.
-        **parameters: What the statistic takes besides the data, such as lower and upper. The range of the statistic
-            must be finite.
+        **parameters: What the statistic takes besides the data, such as lower and upper (variance, median, ..) or
+            limit (cross_entropy); see the function of that name in jaxdp.bounds. The range of the statistic must be
+            finite.
 
     Returns:
         The release, a scalar in JAX's default float dtype; NaN for bad traced parameters.
@@ -58,7 +59,8 @@ def release(
 
     Guarantee:
         That of the mechanism on the statistic's bounds: (epsilon, delta)-DP for neighbours that differ in one record
-        that is replaced, with the delta of AsymmetricSensitivity or Laplace.
+        that is replaced, with the delta of AsymmetricSensitivity or Laplace. In a Ledger enter the mechanism with
+        the same epsilon.
 
     Example:
         >>> x = np.random.default_rng(0).uniform(0.0, 10.0, 1000)
