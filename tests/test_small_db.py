@@ -213,7 +213,11 @@ def test_tiles_cover_every_multiset_once(profiles, size):
     seen = np.zeros((len(first.table), len(second.table)), int)
     for part, tile in [(group, tile) for group in plan.groups for tile in group.tiles.tolist()]:
         row, height, column, length = tile
-        assert height <= part.rows and length <= part.columns and part.columns % plan.width == 0
+        assert (
+            height <= part.rows
+            and length <= part.columns
+            and part.columns % plan.block[1] == 0 == part.rows % plan.block[0]
+        )
         block = slice(row, row + height), slice(column, column + length)
         (seen.T if part.swapped else seen)[block] += 1
         ends = (other, one) if part.swapped else (one, other)

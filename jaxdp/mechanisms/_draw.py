@@ -11,7 +11,7 @@ from jaxdp import random
 from jaxdp._float64 import float64
 
 
-@float64(static_argnames=("shapes", "width", "counted", "split", "size"))
+@float64(static_argnames=("shapes", "block", "counted", "split", "size"))
 def draw(
     words: Any,
     law: Any,
@@ -22,7 +22,7 @@ def draw(
     multiplicities: Any,
     *,
     shapes: tuple[tuple[int, int, bool], ...],
-    width: int,
+    block: tuple[int, int],
     counted: tuple[bool, bool],
     split: int,
     size: int,
@@ -38,31 +38,39 @@ def draw(
         elements: (|X|,) elements sorted by profile.
         multiplicities: (k,) elements of each profile.
         shapes: Rows, columns and whether they are swapped, of each group.
-        width: Columns in a segment.
+        block: Rows and columns of a segment.
         counted: Whether the tables have counts.
         split: Profiles in the first half.
         size: m.
     """
     log_p, prefixes, suffixes, factor = law
     segment = random.invert(words[0], random.counts(log_p))
-    row, column, step, length, swapped = _locate(segment, groups, shapes, width)
-    lanes = step * jax.lax.iota(jnp.int32, width)
+    row, column, step, height, length, swapped = _locate(segment, groups, shapes, block)
+    down, right = jax.lax.iota(jnp.int32, block[0]), step * jax.lax.iota(jnp.int32, block[1])
     (many, queries), others = prefixes.shape, suffixes.shape[1]
-    # One flat table: gathering rows, or on both sides, is slow under vmap.
+    # One flat table: gathering rows, or from two tables, is slow under vmap.
     flat, base = jnp.concatenate([prefixes.reshape(-1), suffixes.reshape(-1)]), jnp.concatenate(bases)
-    places = jnp.minimum(column + lanes, jnp.where(swapped, many, others) - 1)
-    start = jnp.where(swapped, many * queries + row, row * queries), jnp.where(swapped, others, 1)
-    lane = jnp.where(swapped, places * queries, many * queries + places), jnp.where(swapped, 1, others)
+    rows = jnp.minimum(row + down, jnp.where(swapped, others, many) - 1)
+    columns = jnp.minimum(column + right, jnp.where(swapped, many, others) - 1)
+
+    def address(places: jax.Array, suffix: jax.Array) -> tuple[jax.Array, jax.Array]:
+        start = jnp.where(suffix, many * queries + places, places * queries)
+        return start, jnp.where(suffix, others, jnp.ones_like(row))
+
+    first, second = address(rows, swapped), address(columns, ~swapped)
 
     def query(q: jax.Array, worst: jax.Array) -> jax.Array:
-        q = q.astype(jnp.int32)
-        return jnp.maximum(worst, jnp.abs(flat[start[0] + q * start[1]] - flat[lane[0] + q * lane[1]]))
+        one, other = (flat[start + q.astype(jnp.int32) * stride] for start, stride in (first, second))
+        return jnp.maximum(worst, jnp.abs(one[:, None] - other[None]))
 
-    worst = jax.lax.fori_loop(1, queries, query, jnp.abs(flat[start[0]] - flat[lane[0]]))
-    log_base = base[jnp.where(swapped, 0, many) + places]
-    log_weight = jnp.where(lanes < length, log_base - factor * worst.astype(jnp.float64), -jnp.inf)
+    worst = jax.lax.fori_loop(1, queries, query, jnp.abs(flat[first[0]][:, None] - flat[second[0]][None]))
+    log_base = base[jnp.where(swapped, many, 0) + rows][:, None] + base[jnp.where(swapped, 0, many) + columns][None]
+    log_weight = log_base - factor * worst.astype(jnp.float64)
+    inside = (down < height)[:, None] & (right < length)[None]
+    log_weight = jnp.where(inside, log_weight, -jnp.inf).reshape(-1)
     chosen = random.invert(words[1], random.counts(jax.nn.log_softmax(log_weight)))
-    valid, column = (segment >= 0) & (chosen >= 0), column + step * chosen
+    valid, place = (segment >= 0) & (chosen >= 0), jnp.maximum(chosen, 0)
+    row, column = rows[place // block[1]], columns[place % block[1]]
     members, number = _members(tables[0], jnp.where(swapped, column, row), split, counted[0], size)
     suffix = jnp.where(swapped, row, column)
     others, _ = _members(tables[1], suffix, len(multiplicities) - split, counted[1], size)
@@ -79,21 +87,22 @@ def draw(
 
 
 def _locate(
-    segment: jax.Array, groups: Any, shapes: tuple[tuple[int, int, bool], ...], width: int
+    segment: jax.Array, groups: Any, shapes: tuple[tuple[int, int, bool], ...], block: tuple[int, int]
 ) -> tuple[jax.Array, ...]:
-    """Row, first column, step to the next one, end of the columns counted from the first, and whether swapped."""
-    found = tuple(jnp.zeros_like(segment) for _ in range(5))
+    """First row and column of a segment, step to the next column, rows and columns up to its ends, whether swapped."""
+    found = tuple(jnp.zeros_like(segment) for _ in range(6))
     for (rows, columns, swapped), tiles in zip(shapes, groups, strict=True):
-        segments = columns // width
-        place = jnp.clip(segment, 0, len(tiles) * rows * segments - 1)
-        tile, rest = jnp.divmod(place, jnp.int32(rows * segments))
-        row, skipped = jnp.divmod(rest, jnp.int32(segments))
-        first, _, column, length = (tiles.reshape(-1)[tile * 4 + i] for i in range(4))
-        step, swap = jnp.full_like(segment, segments), jnp.full_like(segment, swapped)
-        here = first + row, column + skipped, step, length - skipped, swap
+        across, number = columns // block[1], (rows // block[0]) * (columns // block[1])
+        place = jnp.clip(segment, 0, len(tiles) * number - 1)
+        tile, rest = jnp.divmod(place, jnp.int32(number))
+        down, right = jnp.divmod(rest, jnp.int32(across))
+        down = down * block[0]
+        row, height, column, length = (tiles.reshape(-1)[tile * 4 + i] for i in range(4))
+        step, swap = jnp.full_like(segment, across), jnp.full_like(segment, swapped)
+        here = row + down, column + right, step, height - down, length - right, swap
         found = tuple(jnp.where(place == segment, new, old) for new, old in zip(here, found, strict=True))
-        segment = segment - len(tiles) * rows * segments
-    return *found[:4], found[4] > 0
+        segment = segment - len(tiles) * number
+    return *found[:5], found[5] > 0
 
 
 def _members(table: Any, row: jax.Array, k: int, counted: bool, size: int) -> tuple[jax.Array, jax.Array]:

@@ -72,7 +72,7 @@ class Enumeration(Pickles):
             self.workload.elements,
             self.workload.multiplicities,
             shapes=tuple((group.rows, group.columns, group.swapped) for group in plan.groups),
-            width=plan.width,
+            block=plan.block,
             counted=tuple(half.counted for half in parts),
             split=plan.split,
             size=self.size,
@@ -90,8 +90,8 @@ class Enumeration(Pickles):
     def expected_error(self) -> Any:
         """Mean of the largest error of all queries, by a second enumeration. Not private."""
         plan = _multisets.plan(self.workload.num_profiles, self.size)
-        law = (self.prefixes, self.suffixes), self.factor, _bases(self.workload, self.size)
-        scores = [_weigh_group(*law, group, group.tiles, width=plan.width, mean=True) for group in plan.groups]
+        law = _orient(self.prefixes, self.suffixes, plan), self.factor, _bases(self.workload, self.size)
+        scores = [_weigh_group(*law, group, group.tiles, block=plan.block, mean=True) for group in plan.groups]
         scale = self.size * float(self.workload.denominator)
         return read(_mean_error(scores, self.log_normalizer, self.num_records, scale))
 
@@ -113,7 +113,9 @@ def enumerate_candidates(
         denominator=workload.denominator,
         dtype=np.dtype(np.int16 if largest < 2.0**15 else np.int32 if largest < 2.0**31 else np.float64),
     )
-    run = functools.partial(_weigh_group, (prefixes, suffixes), factor, _bases(workload, size), width=plan.width)
+    run = functools.partial(
+        _weigh_group, _orient(prefixes, suffixes, plan), factor, _bases(workload, size), block=plan.block
+    )
     if progress is not None and not callable(progress):
         raise ValueError(f"progress must be a function of one number, got {progress!r}")
     if any(map(_check.is_traced, (prefixes, factor))):
@@ -164,13 +166,25 @@ def _bases(workload: Workload, size: int) -> tuple[np.ndarray, np.ndarray]:
     return first.log_base + constant, second.log_base
 
 
+def _orient(prefixes: Any, suffixes: Any, plan: _multisets.Plan) -> dict[bool, tuple[Any, Any]]:
+    """Both tables as rows and columns, as they are and swapped."""
+    swapped = any(group.swapped for group in plan.groups)
+    return {False: (prefixes, suffixes)} | ({True: (suffixes.T, prefixes.T)} if swapped else {})
+
+
 def _weigh_group(
-    sides: Any, factor: Any, bases: Any, group: _multisets.Group, tiles: Any, *, width: int, mean: bool = False
+    sides: Any,
+    factor: Any,
+    bases: Any,
+    group: _multisets.Group,
+    tiles: Any,
+    *,
+    block: tuple[int, int],
+    mean: bool = False,
 ) -> jax.Array:
     shape = group.rows, group.columns
-    if group.swapped:
-        sides, bases = (sides[1].T, sides[0].T), bases[::-1]
-    return _weigh(*sides, factor, *bases, tiles, shape=shape, width=width, mean=mean)
+    bases = bases[::-1] if group.swapped else bases
+    return _weigh(*sides[group.swapped], factor, *bases, tiles, shape=shape, block=block, mean=mean)
 
 
 @functools.lru_cache(maxsize=4)
@@ -233,7 +247,7 @@ def _sums(
     return target, n, prefixes, suffixes, factor(epsilon, float(size * denominator), n)
 
 
-@float64(static_argnames=("shape", "width", "mean"))
+@float64(static_argnames=("shape", "block", "mean"))
 def _weigh(
     prefixes: Any,
     suffixes: Any,
@@ -243,16 +257,16 @@ def _weigh(
     tiles: Any,
     *,
     shape: tuple[int, int],
-    width: int,
+    block: tuple[int, int],
     mean: bool = False,
 ) -> jax.Array:
-    """Log of the total weight of each segment, (T, rows, segments).
+    """Log of the total weight of each segment, (T, rows of segments, columns of segments).
 
-    A segment is every `segments`-th column of a row, so that sums vectorise. With `mean`, weights are multiplied by
-    their scores.
+    A segment has adjacent rows and, where it has several columns, every so many-th column. With `mean`, weights are
+    multiplied by their scores.
     """
-    rows, columns = shape
-    queries, segments = prefixes.shape[1], columns // width
+    (rows, columns), (high, wide) = shape, block
+    queries = prefixes.shape[1]
     padded = -(-queries // _UNROLL) * _UNROLL
     prefixes = jnp.pad(prefixes, ((0, rows), (0, padded - queries)))
     suffixes = jnp.pad(suffixes, ((0, padded - queries), (0, columns)))
@@ -274,16 +288,18 @@ def _weigh(
 
         start = jnp.abs(one[:, :1] - other[:1])
         worst = jax.lax.fori_loop(0, padded // _UNROLL, some, start).astype(jnp.float64)
-        log_weight = jax.lax.dynamic_slice(other_base, (column,), (columns,))[None] - factor * worst
-        valid = (jax.lax.iota(jnp.int32, rows) < height)[:, None] & (jax.lax.iota(jnp.int32, columns) < length)[None]
-        log_weight = jnp.where(valid, log_weight, -jnp.inf)
-        largest = jnp.max(log_weight, axis=1)
+        first, second = (
+            jnp.where(jax.lax.iota(jnp.int32, size) < end, jax.lax.dynamic_slice(part, (start,), (size,)), -jnp.inf)
+            for part, start, size, end in ((base, row, rows, height), (other_base, column, columns, length))
+        )
+        log_weight = first[:, None] + second[None] - factor * worst
+        # One shift a tile: what is lost to underflow is e^-700 of the tile's largest weight.
+        largest = jnp.max(log_weight)
         largest = jnp.where(largest == -jnp.inf, 0.0, largest)
-        # Fused with the sums, the exponentials would not be vectorised.
-        weight = jax.lax.optimization_barrier(jnp.exp(log_weight - largest[:, None]))
+        weight = jnp.exp(log_weight - largest)
         weight = weight * worst if mean else weight
-        total = sum(weight[:, i * segments : (i + 1) * segments] for i in range(width))
-        return jnp.log(total) + (jax.lax.dynamic_slice(base, (row,), (rows,)) + largest)[:, None]
+        total = jnp.sum(weight.reshape(rows // high, high, wide, columns // wide), axis=(1, 2))
+        return jnp.log(total) + largest
 
     return jax.lax.map(tile, tiles)
 

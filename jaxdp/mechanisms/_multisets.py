@@ -68,12 +68,12 @@ class Plan(NamedTuple):
 
     Attributes:
         split: The number of profiles in the first half.
-        width: Suffixes in a segment, whose total weight is kept; a power of two that divides all columns.
+        block: Rows and columns of a segment, whose total weight is kept; powers of two that divide those of all tiles.
         groups: The tiles.
     """
 
     split: int
-    width: int
+    block: tuple[int, int]
     groups: tuple[Group, ...]
 
 
@@ -151,11 +151,12 @@ def plan(k: int, size: int) -> Plan:
         tiles = np.stack([grid[:, 0] + row, most[:, 0], grid[:, 1] + column, most[:, 1]], axis=1)
         groups.setdefault((rows, columns, swapped), []).append(tiles.astype(np.int32))
     parts = tuple(Group(*shape, np.concatenate(tiles)) for shape, tiles in groups.items())
-    cells, least = (sum(len(p.tiles) * p.rows * p.columns for p in parts), min(p.columns for p in parts))
-    width = min(8, least)
-    while cells // width > _MAX_SEGMENTS and width < least:
-        width *= 2
-    return Plan(split, width, parts)
+    cells = sum(len(part.tiles) * part.rows * part.columns for part in parts)
+    # Sums over rows vectorise; columns come in where there are no rows to sum over.
+    high, wide = min(8, min(part.rows for part in parts)), 1
+    while cells // (high * wide) > _MAX_SEGMENTS and wide < min(part.columns for part in parts):
+        wide *= 2
+    return Plan(split, (high, wide), parts)
 
 
 @functools.lru_cache(maxsize=8)
