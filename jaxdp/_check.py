@@ -117,6 +117,13 @@ def key(value: Any) -> jax.Array:
     return value
 
 
+def pair(summary: Any, parts: str) -> tuple[Any, Any]:
+    """A summary of two parts, which the message names."""
+    if not isinstance(summary, (tuple, list)) or len(summary) != 2:
+        raise ValueError(f"summary must be a pair {parts}, got {type(summary).__name__}")
+    return tuple(summary)
+
+
 def vector(name: str, value: Any) -> Any:
     """A one-dimensional, non-empty real array (NumPy doubles keep their precision)."""
     value = array(name, value)

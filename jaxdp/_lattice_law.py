@@ -6,6 +6,8 @@ With q = e^-rate and N = 2^D: P(Z = z) = (1 - q) q^|z| / ((1 + q) (1 - q^N)), th
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -120,19 +122,30 @@ def hockey_stick(shift: Any, rate: Any, epsilon: Any) -> jax.Array:
     return jnp.where(jnp.isnan(n), jnp.nan, jnp.maximum(delta, 0.0))
 
 
-@float64
-def loss_at(shift: Any, rate: Any, delta: Any) -> jax.Array:
-    """Inverts `hockey_stick`, which falls with epsilon, by bisection."""
-    top = rate * jnp.abs(shift)
+def invert(divergence: Callable[[Any], jax.Array], top: jax.Array, delta: Any) -> jax.Array:
+    """The smallest epsilon in [0, top] at which a divergence that falls with it is delta at most, by bisection."""
 
     def halve(_: Any, ends: Any) -> Any:
         low, high = ends
         middle = (low + high) / 2.0
-        above = hockey_stick(shift, rate, middle) > delta
+        above = divergence(middle) > delta
         return jnp.where(above, middle, low), jnp.where(above, high, middle)
 
-    _, loss = jax.lax.fori_loop(0, 64, halve, (jnp.zeros_like(top), top))
-    loss = jnp.where(hockey_stick(shift, rate, 0.0) <= delta, 0.0, loss)
+    _, epsilon = jax.lax.fori_loop(0, 64, halve, (jnp.zeros_like(top), top))
+    return jnp.where(divergence(0.0) <= delta, 0.0, epsilon)
+
+
+def log_ratio(log_p: Any, log_q: Any) -> jax.Array:
+    """Privacy loss of outcomes with these log-probabilities."""
+    # -inf - -inf: what is impossible on both sides carries no loss.
+    return jnp.where(log_p == -jnp.inf, -jnp.inf, log_p - log_q)
+
+
+@float64
+def loss_at(shift: Any, rate: Any, delta: Any) -> jax.Array:
+    """The smallest epsilon >= 0 with hockey_stick(shift, rate, epsilon) <= delta."""
+    top = rate * jnp.abs(shift)
+    loss = invert(functools.partial(hockey_stick, shift, rate), top, delta)
     loss = jnp.where(hockey_stick(shift, rate, top) > delta, jnp.inf, loss)
     return jnp.where(jnp.isnan(size(rate) + delta), jnp.nan, loss)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -147,9 +148,9 @@ def _expectation(
     return _mixture(log_accept, log_refuse, mean, jnp.asarray(refused).astype(jnp.float64))
 
 
-def _ratio(log_p: Any, log_q: Any) -> jax.Array:
-    # -inf - -inf: what is impossible on both sides carries no loss.
-    return jnp.where(log_p == -jnp.inf, -jnp.inf, log_p - log_q)
+def _losses(log_accept: Any, log_refuse: Any, other_accept: Any, other_refuse: Any) -> tuple[jax.Array, jax.Array]:
+    """Privacy losses of a refusal and of an acceptance."""
+    return closed_form.log_ratio(log_refuse, other_refuse), closed_form.log_ratio(log_accept, other_accept)
 
 
 @float64
@@ -160,7 +161,7 @@ def _hockey_stick(
     refused, accepted = (
         # inf - inf: what is impossible for the other counts in full at every epsilon.
         jnp.where(ratio == jnp.inf, -jnp.inf, epsilon - ratio)
-        for ratio in (_ratio(log_refuse, other_refuse), _ratio(log_accept, other_accept))
+        for ratio in _losses(log_accept, log_refuse, other_accept, other_refuse)
     )
     refused = jnp.exp(log_refuse) * jnp.maximum(-jnp.expm1(refused), 0.0)
     return refused + jnp.exp(log_accept) * closed_form.hockey_stick(shift, rate, accepted)
@@ -170,23 +171,15 @@ def _hockey_stick(
 def _loss_at(
     log_accept: Any, log_refuse: Any, other_accept: Any, other_refuse: Any, shift: Any, rate: Any, delta: Any
 ) -> jax.Array:
-    """Inverts `_hockey_stick`, which falls with epsilon, by bisection."""
+    """The smallest epsilon >= 0 at which `_hockey_stick` is delta at most."""
     laws = log_accept, log_refuse, other_accept, other_refuse, shift, rate
-    refused, accepted = _ratio(log_refuse, other_refuse), _ratio(log_accept, other_accept)
+    refused, accepted = _losses(*laws[:4])
     largest = jnp.maximum(refused, accepted + rate * jnp.abs(shift))
     top = jnp.where(jnp.isfinite(refused), refused, 0.0)
     top = jnp.maximum(top, jnp.where(jnp.isfinite(accepted), accepted + rate * jnp.abs(shift), 0.0))
     top = jnp.maximum(top, 0.0)
     infinite = _hockey_stick(*laws, jnp.inf)
-
-    def halve(_: Any, ends: Any) -> Any:
-        low, high = ends
-        middle = (low + high) / 2.0
-        above = _hockey_stick(*laws, middle) > delta
-        return jnp.where(above, middle, low), jnp.where(above, high, middle)
-
-    _, loss = jax.lax.fori_loop(0, 64, halve, (jnp.zeros_like(top), top))
-    loss = jnp.where(_hockey_stick(*laws, 0.0) <= delta, 0.0, loss)
+    loss = closed_form.invert(functools.partial(_hockey_stick, *laws), top, delta)
     # At delta 0 the ratios say it exactly; beyond them only outcomes are left that are impossible for the other.
     loss = jnp.where(delta > 0.0, loss, jnp.maximum(largest, 0.0))
     loss = jnp.where(infinite > jnp.maximum(delta, 0.0), jnp.inf, loss)

@@ -11,10 +11,10 @@ import numpy as np
 from jaxdp import _check
 from jaxdp._float64 import float64, read
 from jaxdp._stability import check_proposal, leaf_dtype, settle
-from jaxdp.bounds._losses import entry_dtype, power_of_two
-from jaxdp.bounds._order import check_ends, check_finite_ends, clamp, largest_end, slack, sort, valid_ends
+from jaxdp.bounds._losses import entry_dtype
+from jaxdp.bounds._order import check_ends, clamp, slack, sort
 from jaxdp.bounds.quantile import _rank
-from jaxdp.bounds.trimmed_mean import MAX_RECORDS
+from jaxdp.bounds.trimmed_mean import check_arguments, mean_of, on_grid, rounding, valid_arguments
 from jaxdp.types import Stability
 
 
@@ -102,13 +102,8 @@ def trimmed_mean_stability(x: Any, trim: Any, lower: Any, upper: Any, proposal: 
         >>> [int(jaxdp.trimmed_mean_stability(x, 0.2, 0.0, 10.0, b).distance) for b in (1.5, 2.0, 4.0)]
         [0, 1, 6]
     """
-    x, trim, proposal = _check.vector("x", x), _check.scalar("trim", trim), check_proposal(proposal)
-    if not _check.is_traced(trim) and not 0.0 <= trim < 0.5:
-        raise ValueError(f"trim must be in [0, 0.5), got {trim!r}")
-    dtype = entry_dtype(x)
-    lower, upper = check_finite_ends(lower, upper, largest=largest_end(dtype))
-    if np.shape(x)[0] > MAX_RECORDS:
-        raise ValueError(f"x must have at most {MAX_RECORDS} records, got {np.shape(x)[0]}")
+    x, trim, lower, upper = check_arguments(x, trim, lower, upper)
+    proposal, dtype = check_proposal(proposal), entry_dtype(x)
     leaf = leaf_dtype(x, trim, lower, upper, proposal)
     parts = _trimmed_mean(x, trim, lower, upper, proposal, dtype=dtype, leaf=leaf, slack=slack(trim))
     return Stability(*map(read, parts))
@@ -141,25 +136,20 @@ def _trimmed_mean(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     trim, lower, upper = (value.astype(jnp.float64) for value in (trim, lower, upper))
     n = x.shape[0]
-    # Grid, window and value are those of bounds.trimmed_mean, number by number.
-    step = 2.0 * power_of_two(upper - lower) * 2.0**-31
-    top = jnp.rint((upper - lower) / step).astype(jnp.int64)
-    ordered = jnp.sort(jnp.rint((clamp(x, lower, upper) - lower) / step).astype(jnp.int64))
-    share = trim * float(n)
-    cut = jnp.clip(jnp.floor(share + jnp.minimum(share * slack, 0.125)), 0.0, float((n - 1) // 2)).astype(jnp.int32)
+    ordered, step, top, cut = on_grid(x, trim, lower, upper, slack)
+    cut = cut.astype(jnp.int32)
     window = n - 2 * cut
-    width = window.astype(jnp.float64)
     place = jax.lax.iota(jnp.int32, n)
     total = jnp.sum(jnp.where((place >= cut) & (place < cut + window), ordered, 0))
-    quotient = jax.lax.optimization_barrier(total.astype(jnp.float64) / width)
-    value = jnp.clip(lower + quotient * step, lower, upper).astype(dtype)
+    value = mean_of(total, window, step, lower, upper).astype(dtype)
 
-    valid = valid_ends(lower, upper, largest=largest_end(dtype)) & (trim >= 0.0) & (trim < 0.5)
+    valid = valid_arguments(trim, lower, upper, dtype)
     number, proposal = settle(proposal, valid, leaf)
-    rounding = (float(jnp.finfo(dtype).eps) + 2.0**-50) * jnp.maximum(jnp.abs(lower), jnp.abs(upper))
     # The most that sums may move; sums that do not move give the same value.
-    most = jnp.clip(jnp.floor(width * (number - rounding) / step), 0.0, 2.0**62)
-    records = jnp.concatenate([jnp.zeros_like(top[None]), ordered, top[None]])
+    width = window.astype(jnp.float64)
+    most = jnp.floor(width * (number - rounding(lower, upper, dtype)) / step)
+    most = jnp.clip(most, 0.0, 2.0**62)
+    records = jnp.concatenate([jnp.zeros_like(ordered[:1]), ordered, top[None].astype(jnp.int64)])
     distance = _distance(records, cut, window, jnp.where(valid, most, 0.0).astype(jnp.int64))
     return jnp.where(valid, value, jnp.full_like(value, jnp.nan)), distance, proposal
 

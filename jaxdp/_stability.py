@@ -158,8 +158,7 @@ def settle(proposal: Any, valid: Any, dtype: np.dtype) -> tuple[jax.Array, jax.A
 @float64(static_argnames=("dtype",))
 def _from_bounds(lower: Any, upper: Any, sensitivity: Any, proposal: Any, *, dtype: np.dtype) -> tuple:
     lower, upper, sensitivity = (part.astype(jnp.float64) for part in (lower, upper, sensitivity))
-    nested = jnp.all(upper[1:] >= upper[:-1]) & jnp.all(lower[1:] <= lower[:-1]) & (lower[0] == upper[0])
-    number, proposal = settle(proposal, nested & (sensitivity > 0.0), dtype)
+    number, proposal = settle(proposal, _output_bounds.nested(lower, upper) & (sensitivity > 0.0), dtype)
     local = _output_bounds.local_sensitivity(lower, upper, sensitivity)
     # Not >: where f(x) is infinite, inf - inf is no number, and no bound.
     stable = jnp.cumsum((~(local <= number)).astype(jnp.int32)) == 0

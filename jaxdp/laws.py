@@ -260,24 +260,19 @@ def _quantile(log_p: Any, values: Any, prob: Any) -> Any:
 
 @float64
 def _max_divergence(log_p: Any, log_q: Any) -> Any:
-    return jnp.max(_ratio(log_p, log_q))
-
-
-def _ratio(log_p: Any, log_q: Any) -> Any:
-    # -inf - -inf: an outcome that is impossible on both sides carries no loss.
-    return jnp.where(log_p == -jnp.inf, -jnp.inf, log_p - log_q)
+    return jnp.max(closed_form.log_ratio(log_p, log_q))
 
 
 @float64
 def _hockey_stick(log_p: Any, log_q: Any, epsilon: Any) -> Any:
-    excess = -jnp.expm1(epsilon - _ratio(log_p, log_q))
+    excess = -jnp.expm1(epsilon - closed_form.log_ratio(log_p, log_q))
     return jnp.sum(jnp.exp(log_p) * jnp.maximum(excess, 0.0))
 
 
 @float64
 def _loss_at(log_p: Any, log_q: Any, delta: Any) -> Any:
     # The best event at any delta is an upper set of the likelihood ratio, so the largest over those is exact.
-    ratio = _ratio(log_p, log_q)
+    ratio = closed_form.log_ratio(log_p, log_q)
     order = jnp.argsort(-ratio)
     p, q = jnp.cumsum(jnp.exp(log_p)[order]), jnp.cumsum(jnp.exp(log_q)[order])
     loss = jnp.where(p > delta, jnp.log(jnp.maximum(p - delta, 0.0)) - jnp.log(q), -jnp.inf)

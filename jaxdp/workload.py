@@ -48,7 +48,7 @@ class Workload:
     def __init__(self, queries: Any):
         if _check.is_traced(queries):
             raise ValueError("queries must be concrete: their number of distinct columns is a shape; got a tracer")
-        queries = _matrix("queries", queries)
+        queries = _matrix(queries)
         if queries.dtype != np.bool_:
             _check.real_dtype("queries", queries)
         if queries.ndim != 2 or queries.size == 0:
@@ -167,11 +167,11 @@ class Workload:
         return f"Workload(num_queries={self.num_queries}, universe_size={self.universe_size})"
 
 
-def _matrix(name: str, value: Any) -> np.ndarray:
+def _matrix(queries: Any) -> np.ndarray:
     try:
-        return np.asarray(value)
+        return np.asarray(queries)
     except ValueError as error:  # rows of different lengths
-        raise ValueError(f"{name} must be a matrix: {error}") from None
+        raise ValueError(f"queries must be a matrix: {error}") from None
 
 
 def as_workload(queries: Any) -> Workload:
@@ -258,7 +258,7 @@ def answer(database: Any, queries: Any) -> Any:
     if isinstance(queries, Workload):
         matrix = queries.queries
     else:
-        matrix = queries if _check.is_traced(queries) else _matrix("queries", queries)
+        matrix = queries if _check.is_traced(queries) else _matrix(queries)
         if matrix.dtype != np.bool_:
             _check.real_dtype("queries", matrix)
     database = _check.vector("database", database)
@@ -281,6 +281,12 @@ def max_error(database: Any, truth: Any, queries: Any) -> Any:
     """
     one, other = answer(database, queries), answer(truth, queries)
     return read(_largest_difference(one, other))
+
+
+def clean_counts(counts: Any) -> jax.Array:
+    """Whole numbers in float64; NaN and negative ones count as 0. For use in a float64 core."""
+    counts = jnp.floor(counts.astype(jnp.float64))
+    return jnp.where(counts > 0.0, counts, 0.0)
 
 
 @float64

@@ -146,6 +146,11 @@ def cuts(lower: Any, upper: Any, grid: Any) -> tuple[jax.Array, jax.Array]:
     return a.astype(jnp.int32), b.astype(jnp.int32)
 
 
+def nested(lower: jax.Array, upper: jax.Array) -> jax.Array:
+    """Whether traced entries can be bounds: nested, around one value; NaN is none. For use in a float64 core."""
+    return jnp.all(upper[1:] >= upper[:-1]) & jnp.all(lower[1:] <= lower[:-1]) & (lower[0] == upper[0])
+
+
 @float64
 def local_sensitivity(lower: Any, upper: Any, sensitivity: Any) -> jax.Array:
     each = jnp.maximum(upper[1:-1] - lower[:-2], upper[:-2] - lower[1:-1])

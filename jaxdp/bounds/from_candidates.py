@@ -133,14 +133,15 @@ def _enumerate(n: int, c: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
     A group (c,) has what one data set of n - 1 records becomes with each candidate.
     """
-    datasets = _nondecreasing(n, c)
+    datasets = nondecreasing(n, c)
     counts = np.stack([np.sum(datasets == j, axis=1) for j in range(c)], axis=1).astype(np.int32)
-    rest = _nondecreasing(n - 1, c)
+    rest = nondecreasing(n - 1, c)
     groups = np.stack([np.sort(np.insert(rest, 0, j, axis=1), axis=1) for j in range(c)], axis=1)
     return datasets, counts, _place(groups, n, c).astype(np.int32)
 
 
-def _nondecreasing(n: int, c: int) -> np.ndarray:
+def nondecreasing(n: int, c: int) -> np.ndarray:
+    """(C(n + c - 1, n), n) int32, all multisets of n of c things, in lexicographic order."""
     rows = itertools.combinations_with_replacement(range(c), n)
     count = math.comb(n + c - 1, n)
     return np.fromiter(itertools.chain.from_iterable(rows), np.int32, count * n).reshape(count, n)

@@ -72,15 +72,9 @@ def trimmed_mean(x: Any, trim: Any, lower: Any, upper: Any, *, radius: int) -> O
         >>> b.lower.tolist(), b.upper.tolist()
         ([2.5, 1.5, 0.0], [2.5, 6.5, 10.0])
     """
-    x, trim = _check.vector("x", x), _check.scalar("trim", trim)
-    dtype = entry_dtype(x)
-    if not _check.is_traced(trim) and not 0.0 <= trim < 0.5:
-        raise ValueError(f"trim must be in [0, 0.5), got {trim!r}")
-    lower, upper = check_finite_ends(lower, upper, largest=largest_end(dtype))
+    x, trim, lower, upper = check_arguments(x, trim, lower, upper)
     check_radius(radius)
-    if np.shape(x)[0] > MAX_RECORDS:
-        raise ValueError(f"x must have at most {MAX_RECORDS} records, got {np.shape(x)[0]}")
-    entries = _bounds(x, trim, lower, upper, radius=radius, dtype=dtype, slack=slack(trim))
+    entries = _bounds(x, trim, lower, upper, radius=radius, dtype=entry_dtype(x), slack=slack(trim))
     return OutputBounds(*entries, monotonic=True)
 
 
@@ -90,14 +84,8 @@ def _bounds(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     trim, lower, upper = (value.astype(jnp.float64) for value in (trim, lower, upper))
     n = x.shape[0]
-    # A power of two: `lower + quotient * step` is rounded once, whether or not the compiler fuses it.
-    step = 2.0 * power_of_two(upper - lower) * 2.0**-31
-    top = jnp.rint((upper - lower) / step)
-    ordered = jnp.sort(jnp.rint((clamp(x, lower, upper) - lower) / step).astype(jnp.int64))
+    ordered, step, top, cut = on_grid(x, trim, lower, upper, slack)
     sums = jnp.concatenate([jnp.zeros_like(ordered[:1]), jnp.cumsum(ordered)])
-
-    share = trim * float(n)
-    cut = jnp.clip(jnp.floor(share + jnp.minimum(share * slack, 0.125)), 0.0, float((n - 1) // 2)).astype(jnp.int64)
     middle = n - 2 * cut
     shift = jnp.minimum(jnp.arange(radius + 1), n)
 
@@ -108,14 +96,47 @@ def _bounds(
 
     (least, _), (most, present) = window(cut - shift), window(cut + shift)
     most = most + (middle - present) * top.astype(jnp.int64)
-
-    # From here on every operation is monotone.
-    quotients = jax.lax.optimization_barrier(jnp.stack([least, most]).astype(jnp.float64) / middle.astype(jnp.float64))
-    low, high = jnp.clip(lower + quotients * step, lower, upper)
+    low, high = mean_of(jnp.stack([least, most]), middle, step, lower, upper)
     entries = jnp.append(low, lower).astype(dtype), jnp.append(high, upper).astype(dtype)
-    # Two numbers that are rounded to the dtype differ by more than what they are rounded from.
-    rounding = (float(jnp.finfo(dtype).eps) + 2.0**-50) * jnp.maximum(jnp.abs(lower), jnp.abs(upper))
-    sensitivity = round_up(top * step / middle.astype(jnp.float64) + rounding, dtype)
-    valid = valid_ends(lower, upper, largest=largest_end(dtype)) & (trim >= 0.0) & (trim < 0.5)
+    sensitivity = round_up(top * step / middle.astype(jnp.float64) + rounding(lower, upper, dtype), dtype)
+    valid = valid_arguments(trim, lower, upper, dtype)
     nan = jnp.full((), jnp.nan, dtype)
     return tuple(jnp.where(valid, entry, nan) for entry in (*entries, sensitivity))
+
+
+def on_grid(x: Any, trim: jax.Array, lower: jax.Array, upper: jax.Array, slack: float) -> tuple[jax.Array, ...]:
+    """Sorted records in whole steps above `lower` (int64), the step, the steps of the range, the records cut off."""
+    n = x.shape[0]
+    # A power of two: `lower + quotient * step` is rounded once, whether or not the compiler fuses it.
+    step = 2.0 * power_of_two(upper - lower) * 2.0**-31
+    ordered = jnp.sort(jnp.rint((clamp(x, lower, upper) - lower) / step).astype(jnp.int64))
+    share = trim * float(n)
+    cut = jnp.clip(jnp.floor(share + jnp.minimum(share * slack, 0.125)), 0.0, float((n - 1) // 2)).astype(jnp.int64)
+    return ordered, step, jnp.rint((upper - lower) / step), cut
+
+
+def mean_of(total: jax.Array, count: jax.Array, step: jax.Array, lower: jax.Array, upper: jax.Array) -> jax.Array:
+    """The mean of `count` records with a total of so many steps; every operation is monotone."""
+    quotient = jax.lax.optimization_barrier(total.astype(jnp.float64) / count.astype(jnp.float64))
+    return jnp.clip(lower + quotient * step, lower, upper)
+
+
+def rounding(lower: jax.Array, upper: jax.Array, dtype: np.dtype) -> jax.Array:
+    """How much more than the means that they are rounded from two numbers of the dtype may differ."""
+    return (float(jnp.finfo(dtype).eps) + 2.0**-50) * jnp.maximum(jnp.abs(lower), jnp.abs(upper))
+
+
+def valid_arguments(trim: jax.Array, lower: jax.Array, upper: jax.Array, dtype: np.dtype) -> jax.Array:
+    """Whether traced parameters are good."""
+    return valid_ends(lower, upper, largest=largest_end(dtype)) & (trim >= 0.0) & (trim < 0.5)
+
+
+def check_arguments(x: Any, trim: Any, lower: Any, upper: Any) -> tuple[Any, Any, Any, Any]:
+    """The arguments, checked as far as they are concrete."""
+    x, trim = _check.vector("x", x), _check.scalar("trim", trim)
+    if not _check.is_traced(trim) and not 0.0 <= trim < 0.5:
+        raise ValueError(f"trim must be in [0, 0.5), got {trim!r}")
+    lower, upper = check_finite_ends(lower, upper, largest=largest_end(entry_dtype(x)))
+    if np.shape(x)[0] > MAX_RECORDS:
+        raise ValueError(f"x must have at most {MAX_RECORDS} records, got {np.shape(x)[0]}")
+    return x, trim, lower, upper

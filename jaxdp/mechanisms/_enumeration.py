@@ -18,7 +18,7 @@ from jaxdp._pickles import Pickles
 from jaxdp._progress import Progress
 from jaxdp.mechanisms import _multisets
 from jaxdp.mechanisms._draw import draw
-from jaxdp.workload import Workload
+from jaxdp.workload import Workload, clean_counts
 
 _UNROLL = 8
 _STEPS = 50
@@ -32,7 +32,7 @@ class Enumeration(Pickles):
     """The law of SmallDB's release on one data set, for any number of candidates that can be enumerated.
 
     Attributes:
-        log_p: (segments,) log-probability of each segment: a prefix with some consecutive suffixes.
+        log_p: (segments,) log-probability of each segment: some pairs of a prefix and a suffix.
         log_normalizer: log of the mean weight exp(-epsilon n error / 2) over all tuples in X^m.
         target: (|Q|,) m times the sums of the queries' numerators over the data.
         num_records: n.
@@ -60,7 +60,7 @@ class Enumeration(Pickles):
     size: int = dataclasses.field(metadata={"static": True})
 
     def sample(self, key: jax.Array) -> jax.Array:
-        """One release, (|X|,) int32 counts: a segment, a suffix in it, and an element of each member's profile."""
+        """One release, (|X|,) int32 counts: a segment, a pair in it, and an element of each member's profile."""
         key = _check.key(key)
         plan, parts = _multisets.plan(self.workload.num_profiles, self.size), halves(self.workload, self.size)
         return draw(
@@ -100,6 +100,8 @@ def enumerate_candidates(
     counts: Any, workload: Workload, epsilon: Any, size: int, progress: Callable[[float], Any] | None
 ) -> Enumeration:
     """Sums up the weights of all candidates, segment by segment."""
+    if progress is not None and not callable(progress):
+        raise ValueError(f"progress must be a function of one number, got {progress!r}")
     k = workload.num_profiles
     _multisets.check_number(k, size, workload.num_queries)
     plan, largest = _multisets.plan(k, size), largest_sum(counts, workload, size)
@@ -116,8 +118,6 @@ def enumerate_candidates(
     run = functools.partial(
         _weigh_group, _orient(prefixes, suffixes, plan), factor, _bases(workload, size), block=plan.block
     )
-    if progress is not None and not callable(progress):
-        raise ValueError(f"progress must be a function of one number, got {progress!r}")
     if any(map(_check.is_traced, (prefixes, factor))):
         progress = None
     elif progress is None and _multisets.number(k, size) * workload.num_queries >= _LONG:
@@ -212,12 +212,6 @@ def largest_sum(counts: Any, workload: Workload, size: int) -> float:
     return limit
 
 
-def clean(counts: Any) -> jax.Array:
-    """Whole numbers in float64; NaN and negative ones count as 0."""
-    counts = jnp.floor(counts.astype(jnp.float64))
-    return jnp.where(counts > 0.0, counts, 0.0)
-
-
 def factor(epsilon: Any, scale: float, n: jax.Array) -> jax.Array:
     """Weight per unit of the integer scores; NaN for a bad epsilon, and for so many records that they are inexact."""
     valid = (epsilon > 0.0) & (epsilon < jnp.inf) & (n * scale < 2.0**53)
@@ -240,7 +234,7 @@ def _sums(
     denominator: int,
     dtype: np.dtype,
 ) -> tuple[jax.Array, ...]:
-    numerators, counts = numerators.astype(jnp.float64), clean(counts)
+    numerators, counts = numerators.astype(jnp.float64), clean_counts(counts)
     n, target = jnp.sum(counts), numerators @ _profile_counts(counts, profiles, numerators.shape[1]) * float(size)
     first, second = (table.astype(dtype) for table in tables)
     prefixes, suffixes = target.astype(dtype)[None] - n.astype(dtype) * first, n.astype(dtype) * second

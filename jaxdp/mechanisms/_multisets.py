@@ -7,12 +7,13 @@ multiplicities only.
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import gammaln
+
+from jaxdp.bounds.from_candidates import nondecreasing
 
 MAX_SIZE = 2**16
 """Records of a release at most."""
@@ -169,12 +170,7 @@ def half(multiplicities: tuple[int, ...], size: int) -> Half:
         return Half(table, True, table @ log_multiplicity - np.sum(gammaln(table + 1.0), axis=1))
     parts = []
     for s in range(size + 1):
-        members = np.fromiter(
-            itertools.chain.from_iterable(itertools.combinations_with_replacement(range(k), s)),
-            np.int32,
-            number(k, s) * s,
-        )
-        parts.append(np.pad(members.reshape(number(k, s), s), ((0, 0), (0, size - s)), constant_values=k))
+        parts.append(np.pad(nondecreasing(s, k), ((0, 0), (0, size - s)), constant_values=k))
     table = np.concatenate(parts)
     # The product over members of their rank among equals is the product of the factorials.
     rank, log_base = np.zeros(len(table)), np.zeros(len(table))

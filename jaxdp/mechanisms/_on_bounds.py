@@ -8,15 +8,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxdp import _check
 from jaxdp import bounds as statistics
 from jaxdp.bounds import _output_bounds
 
 
 def split(summary: Any) -> tuple[_output_bounds.OutputBounds, Any]:
     """Bounds and grid of a summary, checked."""
-    if not isinstance(summary, (tuple, list)) or len(summary) != 2:
-        raise ValueError(f"summary must be a pair (bounds, grid), got {type(summary).__name__}")
-    return _output_bounds.check(summary[0]), _output_bounds.check_grid(summary[1])
+    bounds, grid = _check.pair(summary, "(bounds, grid)")
+    return _output_bounds.check(bounds), _output_bounds.check_grid(grid)
 
 
 def candidates(grid: Any) -> jax.Array:
@@ -27,8 +27,8 @@ def candidates(grid: Any) -> jax.Array:
 
 def valid(lower: jax.Array, upper: jax.Array, grid: jax.Array) -> jax.Array:
     """Whether a traced grid is in order, and bounds are nested and came from good parameters; in a float64 core."""
-    nested = jnp.all(upper[1:] >= upper[:-1]) & jnp.all(lower[1:] <= lower[:-1])
-    return nested & (lower[0] == upper[0]) & jnp.all(jnp.isfinite(grid)) & jnp.all(grid[1:] > grid[:-1])
+    in_order = jnp.all(jnp.isfinite(grid)) & jnp.all(grid[1:] > grid[:-1])
+    return _output_bounds.nested(lower, upper) & in_order
 
 
 def grid_distance(lower: Any, upper: Any, grid: Any) -> jax.Array:

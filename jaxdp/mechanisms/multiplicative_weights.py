@@ -176,10 +176,9 @@ class MultiplicativeWeights:
 
     def _problem(self, summary: Any) -> _Problem:
         epsilon = self._check()
-        if not isinstance(summary, (tuple, list)) or len(summary) != 2:
-            raise ValueError(f"summary must be a pair (counts, queries), got {type(summary).__name__}")
-        counts = _counts(summary[0])
-        matrix, denominator, valid = _numerators(summary[1])
+        counts, queries = _check.pair(summary, "(counts, queries)")
+        counts = _counts(counts)
+        matrix, denominator, valid = _numerators(queries)
         if np.ndim(matrix) != 2 or np.shape(matrix)[0] == 0 or np.shape(matrix)[1] != np.shape(counts)[0]:
             raise ValueError(f"queries must have shape (|Q|, {np.shape(counts)[0]}), got {np.shape(matrix)}")
         if not _check.is_traced(epsilon):
@@ -257,8 +256,7 @@ def _on_grid(queries: Any) -> jax.Array:
 @float64(static_argnames=("share", "rounds"))
 def _prepare(counts: Any, matrix: Any, valid: Any, epsilon: Any, *, share: float, rounds: int) -> tuple[jax.Array, ...]:
     """True answers in units of 1 / denominator, n, and the budgets, NaN for bad input."""
-    counts = counts.astype(jnp.float64)
-    counts = jnp.floor(jnp.where(counts > 0.0, counts, 0.0))
+    counts = workload.clean_counts(counts)
     n = jnp.sum(counts)
     valid = valid & (n >= 1.0) & (n <= _MAX_RECORDS)
     epsilon = jnp.where(valid, epsilon.astype(jnp.float64), jnp.nan)

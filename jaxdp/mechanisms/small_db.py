@@ -17,7 +17,7 @@ from jaxdp._mechanism import mechanism, static
 from jaxdp.laws import DiscreteLaw
 from jaxdp.mechanisms import _enumeration, _multisets
 from jaxdp.types import Privacy
-from jaxdp.workload import Workload, as_workload
+from jaxdp.workload import Workload, as_workload, clean_counts
 
 MAX_LAW = 2**22
 """Numbers in all the outcomes of a law."""
@@ -255,9 +255,8 @@ def error_bound(
 
 def _split(summary: Any) -> tuple[Any, Workload]:
     """Counts and workload of a summary, checked."""
-    if not isinstance(summary, (tuple, list)) or len(summary) != 2:
-        raise ValueError(f"summary must be a pair (counts, workload), got {type(summary).__name__}")
-    counts, workload = _check.vector("counts", summary[0]), as_workload(summary[1])
+    counts, queries = _check.pair(summary, "(counts, workload)")
+    counts, workload = _check.vector("counts", counts), as_workload(queries)
     if np.shape(counts)[0] != workload.universe_size:
         raise ValueError(f"counts must have shape ({workload.universe_size},), got {np.shape(counts)}")
     return counts, workload
@@ -267,7 +266,7 @@ def _split(summary: Any) -> tuple[Any, Workload]:
 def _log_p(
     counts: Any, outcomes: Any, log_base: Any, numerators: Any, epsilon: Any, *, size: int, denominator: int
 ) -> jax.Array:
-    counts, outcomes = _enumeration.clean(counts), outcomes.astype(jnp.float64)
+    counts, outcomes = clean_counts(counts), outcomes.astype(jnp.float64)
     numerators = numerators.astype(jnp.float64)
     target, n = float(size) * (numerators @ counts), jnp.sum(counts)
 
