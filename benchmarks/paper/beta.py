@@ -49,10 +49,7 @@ def draw(results: dict[str, Any]) -> Any:
             points = [r["sampled"] / middle[r["epsilon"]] for r in records]
             halves = [r["half"] / middle[r["epsilon"]] for r in records]
             panel.errorbar(at, points, yerr=halves, fmt="o", color=colour, capsize=2)
-        panel.set_xscale("log")
-        panel.set_xticks(at, [f"{epsilon:g}" for epsilon in at])
-        panel.minorticks_off()
-        panel.set_xlabel("epsilon")
+        style.epsilon_ticks(panel, at)
         panel.set_ylabel(f"error / error at beta = {chosen[len(chosen) // 2][0]['base']:g}")
         panel.set_title(f"variance of {chosen[0][0]['title']}")
     style.legend(figure, axes[0], columns=5)
@@ -61,8 +58,7 @@ def draw(results: dict[str, Any]) -> Any:
 
 def table(results: dict[str, Any]) -> list[str]:
     epsilons = sorted({record["epsilon"] for record in next(iter(results.values()))})
-    lines = ["| mean error of ASM | beta | " + " | ".join(f"{e:g}" for e in epsilons) + " |"]
-    lines.append("| --- | --: |" + " --: |" * len(epsilons))
+    lines = style.table_head({"mean error of ASM": "---", "beta": "--:"}, epsilons)
     for records in results.values():
         values = " | ".join(f"{record['exact']:.4g}" for record in sorted(records, key=lambda r: r["epsilon"]))
         lines.append(f"| variance of {records[0]['title']} | {records[0]['base']:g} | {values} |")

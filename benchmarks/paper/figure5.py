@@ -109,8 +109,7 @@ REFERENCE = {
 def table(results: dict[str, Any]) -> list[str]:
     exact, rough = ratios(results), ratios(results, "coarse")
     epsilons = sorted(next(iter(exact.values())))
-    head = "| error of ISM / error of ASM | bounds | " + " | ".join(f"{e:g}" for e in epsilons) + " |"
-    lines = [head, "| --- | --- |" + " --: |" * len(epsilons)]
+    lines = style.table_head({"error of ISM / error of ASM": "---", "bounds": "---"}, epsilons)
     for name in exact:
         for kind, found in (("exact", exact), ("coarse", rough)):
             title = results[f"{name}, {kind}"][0]["title"]

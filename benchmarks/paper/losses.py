@@ -80,8 +80,8 @@ def table(results: dict[str, Any]) -> list[str]:
     """Value of the loss, asymmetry, and the ratio of errors by epsilon."""
     first = next(iter(results.values()))
     epsilons = sorted({record["epsilon"] for record in first["records"]})
-    lines = ["| error of ISM / error of ASM | loss | asymmetry at 1 | " + " | ".join(f"{e:g}" for e in epsilons) + " |"]
-    lines.append("| --- | --: | --: |" + " --: |" * len(epsilons))
+    first = {"error of ISM / error of ASM": "---", "loss": "--:", "asymmetry at 1": "--:"}
+    lines = style.table_head(first, epsilons)
     for name, made in results.items():
         error = {(r["mechanism"], r["epsilon"]): r.get("closed_form", r["exact"]) for r in made["records"]}
         ratio = " | ".join(f"{error['inverse', e] / error['asymmetric', e]:.2f}" for e in epsilons)

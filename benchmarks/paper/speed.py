@@ -52,21 +52,10 @@ def library(columns: list[data.Column], rows: list[np.ndarray], settings: Settin
             for kind in study.MECHANISMS:
                 part, fixed = bounds, None
                 if kind == "asymmetric":
-                    part, fixed = _cut(bounds, radius=_radius(epsilon, settings)), epsilon
+                    part, fixed = study.truncate(bounds, jaxdp.radius_for(4096, epsilon, 1e-9)), epsilon
                 grid = stream if kind == "asymmetric" else other
                 done.append(release(keys, part, grid, epsilon, kind=kind, fixed=fixed, releases=settings.releases))
     return jax.block_until_ready(done)
-
-
-def _radius(epsilon: float, settings: Settings) -> int:
-    return min(settings.n, jaxdp.radius_for(4096, epsilon, 1e-9))
-
-
-@functools.partial(jax.jit, static_argnames=("radius",))
-def _cut(bounds: Any, *, radius: int) -> Any:
-    """Levels beyond the radius replaced by the extremes, as `jaxdp.release` chooses it."""
-    sides = [jax.numpy.concatenate([side[:, : radius + 1], side[:, -1:]], 1) for side in (bounds.lower, bounds.upper)]
-    return jaxdp.OutputBounds(*sides, bounds.sensitivity)
 
 
 def numpy(columns: list[data.Column], rows: list[np.ndarray], settings: Settings, *, loop: bool) -> dict[str, float]:

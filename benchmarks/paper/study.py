@@ -103,14 +103,13 @@ def unbounded(bounds: jaxdp.OutputBounds) -> jaxdp.OutputBounds:
 
 def truncate(bounds: jaxdp.OutputBounds, radius: int) -> jaxdp.OutputBounds:
     """Levels beyond the radius replaced by the extremes: fewer levels, the same contract."""
-    if radius >= np.shape(bounds.lower)[-1] - 2:
-        return bounds
-    cut = [np.concatenate([side[:, : radius + 1], side[:, -1:]], 1) for side in map(np.asarray, bounds_of(bounds))]
-    return dataclasses.replace(bounds, lower=cut[0], upper=cut[1])
+    return bounds if radius >= np.shape(bounds.lower)[-1] - 2 else _truncate(bounds, radius=radius)
 
 
-def bounds_of(bounds: jaxdp.OutputBounds) -> tuple[Any, Any]:
-    return bounds.lower, bounds.upper
+@functools.partial(jax.jit, static_argnames=("radius",))
+def _truncate(bounds: jaxdp.OutputBounds, *, radius: int) -> jaxdp.OutputBounds:
+    sides = (jnp.concatenate([side[:, : radius + 1], side[:, -1:]], 1) for side in (bounds.lower, bounds.upper))
+    return dataclasses.replace(bounds, **dict(zip(("lower", "upper"), sides, strict=True)))
 
 
 def stream(lower: float, upper: float, *, base: float = 1.005, unit: float = 1.0, multiple: int = 2048) -> np.ndarray:

@@ -52,13 +52,25 @@ def panels(count: int, *, width: float = 3.3, height: float = 2.8, columns: int 
 
 def epsilon_axes(axes: Any, epsilons: Iterable[float], label: str = "mean absolute error") -> None:
     """Log-log axes over budgets, with the budgets as ticks."""
+    axes.set_yscale("log")
+    epsilon_ticks(axes, epsilons)
+    axes.set_ylabel(label)
+
+
+def epsilon_ticks(axes: Any, epsilons: Iterable[float]) -> None:
+    """A log axis of budgets, with the budgets as ticks."""
     epsilons = list(epsilons)
     axes.set_xscale("log")
-    axes.set_yscale("log")
     axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
     axes.minorticks_off()
     axes.set_xlabel("epsilon")
-    axes.set_ylabel(label)
+
+
+def table_head(first: dict[str, str], epsilons: Iterable[float]) -> list[str]:
+    """The two lines above a table: the first columns with their alignment, then a column for each budget."""
+    epsilons = list(epsilons)
+    rules = [*first.values(), *["--:"] * len(epsilons)]
+    return [f"| {' | '.join([*first, *(f'{e:g}' for e in epsilons)])} |", f"| {' | '.join(rules)} |"]
 
 
 def curve(

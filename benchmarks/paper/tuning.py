@@ -157,10 +157,7 @@ def draw(results: dict[str, Any]) -> Any:
     axes[1].set_title("what the search chose")
     axes[1].set_ylim(bottom=0.0)
     for panel in axes:
-        panel.set_xscale("log")
-        panel.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
-        panel.minorticks_off()
-        panel.set_xlabel("epsilon")
+        style.epsilon_ticks(panel, epsilons)
         panel.legend(fontsize=7)
     return figure
 

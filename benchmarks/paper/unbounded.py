@@ -50,8 +50,7 @@ def draw(results: dict[str, Any]) -> Any:
 
 def table(results: dict[str, Any]) -> list[str]:
     epsilons = sorted({record["epsilon"] for record in next(iter(results.values()))})
-    lines = ["| error with infinite / with finite upper bounds | of | " + " | ".join(f"{e:g}" for e in epsilons) + " |"]
-    lines.append("| --- | --- |" + " --: |" * len(epsilons))
+    lines = style.table_head({"error with infinite / with finite upper bounds": "---", "of": "---"}, epsilons)
     for records in results.values():
         for name in ("exact", "median"):
             error = {(r["bounds"], r["epsilon"]): r[name] for r in records}
