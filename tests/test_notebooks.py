@@ -97,8 +97,9 @@ def test_it_runs_and_shows_what_is_stored(path, tmp_path, request):
     missing = [name for name in ("nbclient", "ipykernel", "sklearn") if importlib.util.find_spec(name) is None]
     if missing:
         pytest.skip(f"not installed: {', '.join(missing)} (pip install 'jaxdp-privacy[notebooks]')")
-    # A data directory or a backend of the caller's would change what is shown.
-    environment = {key: value for key, value in os.environ.items() if key not in ("JAXDP_DATA", "MPLBACKEND")}
+    # A data directory, a backend or pytest's options of the caller's would change what is shown.
+    callers = ("JAXDP_DATA", "MPLBACKEND", "PYTEST_ADDOPTS")
+    environment = {key: value for key, value in os.environ.items() if key not in callers}
     environment |= {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": os.environ.get("JAX_PLATFORMS", "cpu")}
     made = tmp_path / path.name
     done = subprocess.run(
