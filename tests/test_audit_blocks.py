@@ -91,8 +91,8 @@ def test_device_counts_are_host_counts(key, run, chunk, monkeypatch):
         assert ours.sum() == 2 * runs
     # One feature of each kind: coordinate, statistic, table.
     for j in {1, len(session.columns), len(edges) - 1} & set(range(len(edges))):
-        event = _events.Event(j, False, edges[j], np.arange(len(edges[j]) + 1), 1, 0, "")
-        np.testing.assert_array_equal(session.certify(event, runs)[:, : len(edges[j]) + 1], host[j])
+        event = _events.Event(j, False, edges[j], np.arange(len(edges[j]) + 1), 1, 0, "", 0.0)
+        np.testing.assert_array_equal(session.certify(event, (runs, runs))[:, : len(edges[j]) + 1], host[j])
 
 
 # -- reproducibility ----------------------------------------------------------------------------------------

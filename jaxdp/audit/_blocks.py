@@ -63,10 +63,10 @@ class Engine:
     `seconds_compile` grows by the time of each program's first call.
     """
 
-    def __init__(self, run: Callable, summary: Summary, key: jax.Array, devices: tuple[Any, ...]):
+    def __init__(self, run: Callable, summary: Summary, key: jax.Array, devices: tuple[Any, ...], name: str = "output"):
         self.run, self.summary, self.devices = run, summary, devices
         self.mesh = Mesh(np.array(devices), ("devices",))
-        self.layout = Layout.of(jax.eval_shape(self._one, key, summary.arguments))
+        self.layout = Layout.of(jax.eval_shape(self._one, key, summary.arguments), name)
         width = max(self.layout.size, summary.size)
         cpu = devices[0].platform == "cpu"
         room = _power_of_two(_SCALARS_AT_ONCE["cpu" if cpu else "other"] // width)

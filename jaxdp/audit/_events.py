@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import special
 
-from jaxdp.audit import _codes
+from jaxdp.audit import _certificates, _codes
 from jaxdp.audit._describe import describe
 from jaxdp.audit._outputs import MAX_COORDINATES, TABLE, Feature, Layout, Table
 
@@ -40,6 +40,7 @@ class Event:
         nested: Number of nested events.
         main: Which of them is the event.
         text: The event in words.
+        predicted: The certificate that the pilot predicts; about -1e6 if none.
     """
 
     feature: int
@@ -49,6 +50,7 @@ class Event:
     nested: int
     main: int
     text: str
+    predicted: float
 
     def hits(self, cells: np.ndarray) -> np.ndarray:
         """(sides, nested) hits of the nested events, from the counts (sides, cells or more)."""
@@ -78,8 +80,10 @@ def find_edges(codes: np.ndarray, feature: Feature) -> np.ndarray:
         return np.arange(TABLE, dtype=codes.dtype)
     values, counts = np.unique(codes, return_counts=True)
     if len(values) > _MAX_VALUES:
-        ranks = np.searchsorted(np.cumsum(counts), np.arange(1, _QUANTILES) * (len(codes) / _QUANTILES))
-        quantiles = values[ranks]
+        # Rare events certify most where supports differ: the tails are cut at the ranks 1, 2, 4, ... too.
+        tail = 2 ** np.arange(max(len(codes) // _QUANTILES, 1).bit_length())
+        ranks = np.concatenate([np.arange(1, _QUANTILES) * (len(codes) / _QUANTILES), tail, len(codes) - tail])
+        quantiles = values[np.searchsorted(np.cumsum(counts), ranks)]
         values = values[counts * _QUANTILES >= len(codes)]
     else:
         quantiles = values[:0]
@@ -117,6 +121,7 @@ def choose(
     alpha: float,
     epsilon: float,
     delta: float,
+    test: str,
 ) -> Event:
     """The event with the best predicted certificate.
 
@@ -131,6 +136,7 @@ def choose(
         alpha: Planned error probability.
         epsilon: Claimed epsilon (only the nested events depend on it).
         delta: Claimed delta.
+        test: The test of the certification.
 
     Returns:
         The event, with up to MAX_NESTED nested events around it.
@@ -145,7 +151,7 @@ def choose(
                 hits = np.cumsum(counts[:, order], axis=1)
                 families.append((index, reverse, order, hits, counts.sum(axis=1), _caution(order, feature)))
     for share in (1.0, 0.5, 0.0):
-        predicted = [_predict(*family[3:5], share * family[5], runs, alpha, delta) for family in families]
+        predicted = [_predict(*family[3:5], share * family[5], runs, alpha, delta, test) for family in families]
         winner = int(np.argmax([np.max(values) for values in predicted]))
         best, length = float(np.max(predicted[winner])), int(np.argmax(predicted[winner])) + 1
         # Caution costs power where little can be certified: there, a guess is better than nothing.
@@ -171,6 +177,7 @@ def choose(
         nested=len(starts),
         main=int(np.searchsorted(starts, length)),
         text=describe(layout, features[index], edges[index], inside, table),
+        predicted=best,
     )
 
 
@@ -226,36 +233,26 @@ def _caution(order: np.ndarray, feature: Feature) -> np.ndarray:
 
 
 def _predict(
-    hits: np.ndarray, pilot: np.ndarray, caution: np.ndarray, runs: int, alpha: float, delta: float
+    hits: np.ndarray, pilot: np.ndarray, caution: np.ndarray, runs: int, alpha: float, delta: float, test: str
 ) -> np.ndarray:
-    """Predicted certificates of events with pilot hits (2, events) among `pilot` (2,) runs.
-
-    Score limits stand for the exact ones, which are a thousand times slower.
-    """
-    quantile = -float(special.ndtri(alpha / 2.0))
+    """Predicted certificates of events with pilot hits (2, events) among `pilot` (2,) runs."""
     pilot = np.maximum(pilot, 1).astype(np.float64)
-    one = _score_limit(_score_limit(hits[0] / pilot[0], pilot[0], -caution), runs, -quantile)
-    other = _score_limit(_score_limit(hits[1] / pilot[1], pilot[1], caution), runs, quantile)
-    certified = one > delta
-    ratio = np.log(np.where(certified, one - delta, 1.0) / other)
+    one = _certificates.score_limit(hits[0] / pilot[0], pilot[0], -caution)
+    other = _certificates.score_limit(hits[1] / pilot[1], pilot[1], caution)
+    ratio = _certificates.predicted(test, one, other, runs, alpha=alpha, delta=delta)
     # Where nothing can be certified, at least the most promising event is taken; the sure event never is.
-    ratio = np.where(certified, ratio, one - delta - 1e6)
     ratio[-1] = -1e7
     return ratio
-
-
-def _score_limit(p: np.ndarray, n: float, z: float | np.ndarray) -> np.ndarray:
-    """Wilson's score limit on the side of the sign of z."""
-    centre = p + z * z / (2.0 * n)
-    spread = z * np.sqrt(np.maximum(p * (1.0 - p), 0.0) / n + z * z / (4.0 * n * n))
-    return np.clip((centre + spread) / (1.0 + z * z / n), 0.0, 1.0)
 
 
 def _nested(counts: np.ndarray, order: np.ndarray, length: int, epsilon: float, runs: int, alpha: float) -> np.ndarray:
     """Lengths of up to MAX_NESTED prefixes: the event, those that certify most delta at some epsilon, even masses."""
     one, other = np.cumsum(counts[:, order], axis=1) / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     quantile = -float(special.ndtri(alpha / (2.0 * MAX_NESTED)))
-    lower, upper = _score_limit(one, runs, -quantile), _score_limit(other, runs, quantile)
+    lower, upper = (
+        _certificates.score_limit(one, runs, -quantile),
+        _certificates.score_limit(other, runs, quantile),
+    )
     grid = np.exp(np.minimum(np.linspace(0.0, 2.0 * epsilon, MAX_NESTED), 700.0))
     best = np.argmax(lower[None, :] - grid[:, None] * upper[None, :], axis=1) + 1
     even = np.searchsorted(one + other, np.arange(1, MAX_NESTED) * (2.0 / MAX_NESTED)) + 1

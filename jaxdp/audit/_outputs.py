@@ -82,25 +82,26 @@ class Layout:
     """The structure of one output, and how it is read. Hashable: a static argument of compiled functions."""
 
     leaves: tuple[Leaf, ...]
+    name: str = "output"
 
     @classmethod
-    def of(cls, output: Any) -> Layout:
-        """The layout of one output's abstract value.
+    def of(cls, output: Any, name: str = "output") -> Layout:
+        """The layout of one output's abstract value; `name` is what events call it.
 
         Raises:
             ValueError: The output has no scalar, or one that is not a boolean, an integer or a real number.
         """
         leaves = []
         for path, leaf in jax.tree_util.tree_flatten_with_path(output)[0]:
-            name = "output" + jax.tree_util.keystr(path)
+            place = name + jax.tree_util.keystr(path)
             kinds = (jnp.bool_, jnp.integer, jnp.floating)
             if not any(jnp.issubdtype(leaf.dtype, kind) for kind in kinds):
-                raise ValueError(f"mechanism must return booleans, integers or floats, got {leaf.dtype} in {name}")
+                raise ValueError(f"mechanism must return booleans, integers or floats, got {leaf.dtype} in {place}")
             if math.prod(leaf.shape):
-                leaves.append(Leaf(name, tuple(leaf.shape), np.dtype(leaf.dtype)))
+                leaves.append(Leaf(place, tuple(leaf.shape), np.dtype(leaf.dtype)))
         if not leaves:
             raise ValueError(f"mechanism must return at least one scalar, got {output!r}")
-        return cls(tuple(leaves))
+        return cls(tuple(leaves), name)
 
     @property
     def size(self) -> int:
@@ -171,7 +172,7 @@ class Layout:
             if leaf.size > 1:
                 found.append(Feature(f"sum({leaf.name})", _codes.arithmetic_dtype(leaf.dtype)))
                 found += [Feature(f"{name}({leaf.name})", leaf.dtype) for name in ("max", "min")]
-        return (*found, Feature("output", np.dtype(np.int32), table=True)) if self.tabled else tuple(found)
+        return (*found, Feature(self.name, np.dtype(np.int32), table=True)) if self.tabled else tuple(found)
 
     def _coordinate(self, index: int) -> Feature:
         for leaf in self.leaves:

@@ -11,7 +11,8 @@ import jax
 import numpy as np
 
 from jaxdp import _check
-from jaxdp.audit._session import Session
+from jaxdp.audit import _certificates
+from jaxdp.audit._session import Session, sides
 from jaxdp.audit.report import AuditReport
 
 __all__ = ["monte_carlo"]
@@ -28,20 +29,26 @@ def monte_carlo(
     epsilon: float | None = None,
     delta: float | None = None,
     selection: float = 0.2,
+    test: str | None = None,
+    score: Callable[[Any], Any] | None = None,
+    resolution: float = 1e-4,
     devices: Sequence[Any] | None = None,
     progress: Callable[[float], Any] | None = None,
 ) -> AuditReport:
     """Certifies a lower bound on the privacy loss of a mechanism on two neighbouring inputs, from samples alone.
 
-    A pilot (the share `selection` of the runs) chooses an event S and a direction; fresh runs then count how often S
-    happens on both inputs. With probability at least `confidence` over the certification runs,
+    A pilot (the share `selection` of the runs) chooses an event S and a direction by the certificate that it predicts;
+    fresh runs then count how often S happens on both inputs. With probability at least `confidence` over the
+    certification runs, epsilon_lower is at most the true epsilon (at the claimed delta):
 
-        epsilon_lower = max(0, log((L - delta) / U)) <= true epsilon at delta,
+        label            epsilon_lower = log((1 - U) / U), U the upper limit, at alpha = 1 - confidence, of the share of
+                         the neighbour among all hits, where each run picked its input by a fair coin;
+        clopper-pearson  epsilon_lower = log((L - delta) / U), L and U limits of P(S) on the one and the other input
+                         at alpha / 2 each.
 
-    where L and U are one-sided Clopper-Pearson limits at half of alpha = 1 - confidence each: lower for P(S) on the one
-    input, upper on the other. The claim is refuted if epsilon_lower exceeds it. This holds for every mechanism; the
-    choice of the event only decides how much is certified. Other pairs of inputs may lose more: nothing here shows
-    that a claim is right.
+    All limits are exact (Clopper-Pearson), the certificate is at least 0. The claim is refuted if epsilon_lower exceeds
+    it. This holds for every mechanism; the choice of the event only decides how much is certified. Other pairs of
+    inputs may lose more: nothing here shows that a claim is right.
 
     Runs are independent given the key, and the counts are the same for any number of devices (see
     `jaxdp.audit._blocks` for the keys). Memory does not grow with num_samples.
@@ -55,11 +62,17 @@ def monte_carlo(
         summary: What the mechanism reads on the one input, any pytree. Both inputs share one compiled program if
             their leaves have equal shapes and survive 32 bits; 64-bit NumPy values that do not are compiled in, exact.
         neighbour: The same on the neighbouring input.
-        num_samples: Runs on each input, selection included, at least 100.
+        num_samples: Runs on each input, selection included, at least 100. The label test's coins decide how its
+            share of 2 num_samples falls.
         confidence: Confidence of the certificate, in (0, 1).
         epsilon: The claim to test; by default that of `mechanism.privacy()`.
         delta: The claimed delta; by default that of `mechanism.privacy()`, or 0 for a function.
         selection: Share of the runs that chooses the event, in (0, 1).
+        test: "label" or "clopper-pearson"; by default the label test, which needs fewer runs, where delta is 0, and
+            Clopper-Pearson where it is not.
+        score: A pure JAX function output -> real number whose thresholds are then the only events: best the logarithm
+            of the likelihood ratio of summary over neighbour, where the law is known. It must not change either.
+        resolution: Scores are rounded to multiples of this, in float32, so that the last bits of floats are no event.
         devices: Devices to spread the blocks over; by default all of `jax.devices()`.
         progress: Called with the share of the work done, from 0 to 1, between steps.
 
@@ -89,11 +102,29 @@ def monte_carlo(
     devices = _devices(devices)
     if progress is not None and not callable(progress):
         raise ValueError(f"progress must be a function of one number, got {progress!r}")
+    if score is not None and not callable(score):
+        raise ValueError(f"score must be a function of one output, got {score!r}")
+    resolution = _number("resolution", resolution)
+    if not 0.0 < resolution < math.inf:
+        raise ValueError(f"resolution must be positive and finite, got {resolution!r}")
     pilot = min(max(round(selection * num_samples), 2), num_samples - 1)
     runs = num_samples - pilot
-    session = Session(key, run, (summary, neighbour), devices, total=num_samples, progress=progress)
-    event = session.select(pilot, runs, alpha=1.0 - confidence, epsilon=epsilon, delta=delta)
-    hits = event.hits(session.certify(event, runs))
+    test = _test(test, delta, runs)
+    session = Session(
+        key,
+        run,
+        (summary, neighbour),
+        devices,
+        total=num_samples,
+        progress=progress,
+        score=score,
+        resolution=resolution,
+    )
+    event = session.select(pilot, runs, alpha=1.0 - confidence, epsilon=epsilon, delta=delta, test=test)
+    planned = sides(key, runs, test)
+    hits = event.hits(session.certify(event, planned))
+    if event.reverse:
+        planned = planned[::-1]
     one, other = hits[::-1] if event.reverse else hits
     seconds = time.perf_counter() - started
     return AuditReport(
@@ -105,14 +136,15 @@ def monte_carlo(
         event=event.text,
         direction="neighbour over summary" if event.reverse else "summary over neighbour",
         hits=int(one[event.main]),
-        runs=runs,
+        runs=planned[0],
         other_hits=int(other[event.main]),
-        other_runs=runs,
+        other_runs=planned[1],
         nested_hits=tuple(one.tolist()),
         nested_other_hits=tuple(other.tolist()),
         devices=f"{len(devices)} {devices[0].platform}",
         seconds_compile=session.seconds_compile,
         seconds_run=seconds - session.seconds_compile,
+        test=test,
     )
 
 
@@ -162,6 +194,18 @@ def _claim(mechanism: Any, epsilon: Any, delta: Any) -> tuple[float, float]:
     if not 0.0 <= claim[1] < 1.0:
         raise ValueError(f"delta must be in [0, 1), got {delta!r}")
     return claim
+
+
+def _test(test: Any, delta: float, runs: int) -> str:
+    # With fewer runs one side might be left without any.
+    possible = delta == 0.0 and runs >= 32
+    if test is None:
+        return _certificates.LABEL if possible else _certificates.CLOPPER_PEARSON
+    if test not in _certificates.TESTS:
+        raise ValueError(f"test must be one of {', '.join(_certificates.TESTS)}, got {test!r}")
+    if test == _certificates.LABEL and not possible:
+        raise ValueError(f"test 'label' needs delta 0 and 32 certification runs, got delta {delta!r} and {runs} runs")
+    return test
 
 
 def _devices(devices: Any) -> tuple[Any, ...]:

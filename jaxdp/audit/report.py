@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from jaxdp.audit import _binomial
+from jaxdp.audit import _binomial, _certificates
 
 __all__ = ["AuditReport"]
 
@@ -43,6 +43,7 @@ class AuditReport:
         devices: Number and kind of devices.
         seconds_compile: Time of the first call of each compiled program; zero if all had been used before.
         seconds_run: All other time of the audit.
+        test: "label" (the runs' inputs were drawn by fair coins) or "clopper-pearson".
     """
 
     mechanism: str
@@ -61,18 +62,17 @@ class AuditReport:
     devices: str = ""
     seconds_compile: float = 0.0
     seconds_run: float = 0.0
+    test: str = _certificates.CLOPPER_PEARSON
 
     @functools.cached_property
     def limits(self) -> tuple[float, float]:
         """Lower limit of the event's probability on the one input, upper limit on the other, half of alpha each."""
-        half = (1.0 - self.confidence) / 2.0
-        lower = _binomial.lower_limit(self.hits, self.runs, half)
-        return float(lower), float(_binomial.upper_limit(self.other_hits, self.other_runs, half))
+        return _certificates.limits(*self.counts.values(), self._alpha)
 
-    @property
+    @functools.cached_property
     def epsilon_lower(self) -> float:
         """Certified: the mechanism is not (e, delta)-DP for any e below this, at the stated confidence."""
-        return _log_ratio(self.limits[0] - self.delta, self.limits[1])
+        return _certificates.certified(self.test, *self.counts.values(), alpha=self._alpha, delta=self.delta)
 
     @property
     def epsilon_estimate(self) -> float:
@@ -87,8 +87,18 @@ class AuditReport:
     @property
     def cap(self) -> float:
         """The certificate that no hit at all on the other input would have given: more was out of reach."""
-        half = (1.0 - self.confidence) / 2.0
-        return _log_ratio(self.limits[0] - self.delta, float(_binomial.upper_limit(0, self.other_runs, half)))
+        none = (self.hits, self.runs, 0, self.other_runs)
+        return _certificates.certified(self.test, *none, alpha=self._alpha, delta=self.delta)
+
+    @functools.cached_property
+    def detectable(self) -> float:
+        """The loss on this event from which on such an audit refutes the claim with probability 0.9 or more."""
+        known = dict(alpha=self._alpha, delta=self.delta, epsilon=self.epsilon)
+        return _certificates.detectable(self.test, *self.counts.values(), **known)
+
+    @property
+    def _alpha(self) -> float:
+        return 1.0 - self.confidence
 
     @property
     def refuted(self) -> bool:
@@ -100,7 +110,10 @@ class AuditReport:
         """One sentence. A claim is never said to hold: other inputs and events may lose more."""
         at = f" at delta {self.delta:.6g}" if self.delta else ""
         found = f"certified epsilon >= {self.epsilon_lower:.6g}{at}, claimed {self.epsilon:.6g}"
-        return f"refuted at confidence {self.confidence:.12g}: {found}" if self.refuted else f"not refuted: {found}"
+        if self.refuted:
+            return f"refuted at confidence {self.confidence:.12g}: {found}"
+        caught = f"; on this event a loss above {self.detectable:.4g} would be refuted with 90 % power"
+        return f"not refuted: {found}" + caught * math.isfinite(self.detectable)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -141,7 +154,7 @@ class AuditReport:
     @functools.cached_property
     def _band(self) -> tuple[np.ndarray, np.ndarray]:
         one, other = self._nested
-        level = (1.0 - self.confidence) / (2.0 * len(one))
+        level = self._alpha / (2.0 * len(one))
         lower = _binomial.lower_limit(one, self.runs, level)
         return lower, _binomial.upper_limit(other, self.other_runs, level)
 
@@ -153,7 +166,7 @@ class AuditReport:
 
     def to_json(self) -> str:
         """The report as a JSON object: the stored fields, and what follows from them. An infinite value is "inf"."""
-        derived = ("epsilon_lower", "epsilon_estimate", "delta_lower", "cap", "refuted", "verdict")
+        derived = ("epsilon_lower", "epsilon_estimate", "delta_lower", "cap", "detectable", "refuted", "verdict")
         facts: dict[str, Any] = dataclasses.asdict(self)
         facts |= {name: getattr(self, name) for name in (*derived, "samples_per_second")}
         odd = {name: str(value) for name, value in facts.items() if _is_odd(value)}
@@ -167,12 +180,13 @@ class AuditReport:
             ValueError: The text is no JSON object with the fields of a report.
         """
         found = json.loads(text)
-        names = [field.name for field in dataclasses.fields(cls)]
-        missing = [name for name in names if not isinstance(found, dict) or name not in found]
+        fields = dataclasses.fields(cls)
+        needed = [field.name for field in fields if field.default is dataclasses.MISSING]
+        missing = [name for name in needed if not isinstance(found, dict) or name not in found]
         if missing:
             raise ValueError(f"the report lacks {', '.join(missing)}")
-        stored = {name: found[name] for name in names}
-        stored |= {name: tuple(stored[name]) for name in ("nested_hits", "nested_other_hits")}
+        stored = {field.name: found[field.name] for field in fields if field.name in found}
+        stored |= {name: tuple(stored.get(name, ())) for name in ("nested_hits", "nested_other_hits")}
         return cls(**stored)
 
     def __str__(self) -> str:
