@@ -13,7 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-__all__ = ["arithmetic", "arithmetic_dtype", "cells", "decode", "encode", "float_edges", "spell"]
+__all__ = [
+    "arithmetic", "arithmetic_dtype", "cells", "decode", "encode", "float_edges", "lowest_bit", "spell", "spell_bit"
+]  # fmt: skip
+
+# Lowest bits of what has none, above all exponents of floats.
+_ZERO, _INFINITE, _NAN = 2000, 2001, 2002
+_WORDS = {_ZERO: "zero", _INFINITE: "infinite", _NAN: "nan"}
 
 
 def encode(leaf: jax.Array, code: np.dtype) -> jax.Array:
@@ -31,6 +37,29 @@ def encode(leaf: jax.Array, code: np.dtype) -> jax.Array:
     # Bits decide what is NaN: float comparisons may flush subnormals, and payloads are not told apart.
     nan = (raw & top) > infinity
     return jnp.where(nan, np.asarray(top, signed), jnp.where(raw < 0, raw ^ top, raw)).astype(code)
+
+
+def lowest_bit(leaf: jax.Array, code: np.dtype) -> jax.Array:
+    """Exponent b of the largest power of two 2^b that divides each float; zero, infinities and NaN come last.
+
+    Adding noise to a number rounds it to the spacing of floats of that size, and what is near zero after that is a
+    multiple of a larger power of two than small noise is. So this tells inputs apart where thresholds do not.
+    """
+    values = arithmetic(leaf)
+    bits = 8 * values.dtype.itemsize
+    signed = np.dtype(np.int64 if bits == 64 else np.int32)
+    digits = jnp.finfo(values.dtype).nmant
+    top = np.asarray((1 << (bits - 1 - digits)) - 1, signed)  # exponent field of infinities and NaN
+    one = np.asarray(1, signed)
+    raw = lax.bitcast_convert_type(values, signed)
+    exponent = lax.shift_right_logical(raw, np.asarray(digits, signed)) & top
+    fraction = raw & np.asarray((1 << digits) - 1, signed)
+    whole = jnp.where(exponent > 0, fraction | np.asarray(1 << digits, signed), fraction)
+    trailing = np.asarray(bits - 1, signed) - lax.clz(whole & -whole)
+    found = trailing + jnp.maximum(exponent, one) - np.asarray((int(top) >> 1) + digits, signed)
+    found = jnp.where(whole == 0, np.asarray(_ZERO, signed), found)
+    special = jnp.where(fraction == 0, np.asarray(_INFINITE, signed), np.asarray(_NAN, signed))
+    return jnp.where(exponent == top, special, found).astype(code)
 
 
 def cells(codes: jax.Array, edges: jax.Array) -> jax.Array:
@@ -74,6 +103,11 @@ def spell(code: Any, dtype: np.dtype) -> str:
     if jnp.issubdtype(dtype, jnp.floating):
         return format(float(value), ".17g" if dtype.itemsize == 8 else ".9g")
     return str(bool(value)) if dtype == np.bool_ else str(int(value))
+
+
+def spell_bit(code: Any) -> str:
+    """A lowest bit as text."""
+    return _WORDS.get(int(code), f"2^{int(code)}")
 
 
 def float_edges(dtype: np.dtype) -> tuple[int, ...]:

@@ -83,7 +83,7 @@ def _above(low: int | None, feature: Feature) -> str:
 
 
 def _spell(code: int | None, feature: Feature) -> str:
-    return "..." if code is None else _codes.spell(code, feature.dtype)
+    return "..." if code is None else feature.spell(code)
 
 
 def _single(low: int | None, high: int | None) -> bool:

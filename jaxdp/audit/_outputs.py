@@ -1,8 +1,8 @@
 """Any output of a mechanism as a few integer features.
 
-A feature is one order-preserving integer per run: a coordinate of the output, a leaf's sum, maximum or minimum, or the
-number of the whole output in a table of frequent outputs. All events are sets of codes of one feature, so that
-certification counts integers, and no float comparison is made twice with different results.
+A feature is one order-preserving integer per run: a coordinate of the output, a leaf's sum, maximum or minimum, the
+lowest bit of a float, or the number of the whole output in a table of frequent outputs. All events are sets of codes
+of one feature, so that certification counts integers, and no float comparison is made twice with different results.
 
 Codes are int32; outputs with a 64-bit leaf use int64 throughout, in a scope of 64-bit types that never contains the
 sampler itself.
@@ -37,6 +37,11 @@ class Feature:
     name: str
     dtype: np.dtype
     table: bool = False
+    bit: bool = False
+
+    def spell(self, code: Any) -> str:
+        """The value behind a code, as text."""
+        return _codes.spell_bit(code) if self.bit else _codes.spell(code, self.dtype)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +55,10 @@ class Leaf:
     @property
     def size(self) -> int:
         return math.prod(self.shape)
+
+    @property
+    def real(self) -> bool:
+        return jnp.issubdtype(self.dtype, jnp.floating)
 
     @property
     def packed(self) -> bool:
@@ -83,10 +92,17 @@ class Layout:
 
     leaves: tuple[Leaf, ...]
     name: str = "output"
+    bits: bool = False
 
     @classmethod
-    def of(cls, output: Any, name: str = "output") -> Layout:
-        """The layout of one output's abstract value; `name` is what events call it.
+    def of(cls, output: Any, name: str = "output", bits: bool = False) -> Layout:
+        """The layout of one output's abstract value.
+
+        Args:
+            output: A pytree of arrays or their shapes.
+            name: What events call it.
+            bits: Whether the lowest bits of floats are features too, where there are at most MAX_COORDINATES floats.
+                They show how floats are computed, which is no property of the law that was meant.
 
         Raises:
             ValueError: The output has no scalar, or one that is not a boolean, an integer or a real number.
@@ -101,7 +117,8 @@ class Layout:
                 leaves.append(Leaf(place, tuple(leaf.shape), np.dtype(leaf.dtype)))
         if not leaves:
             raise ValueError(f"mechanism must return at least one scalar, got {output!r}")
-        return cls(tuple(leaves), name)
+        floats = sum(leaf.size for leaf in leaves if leaf.real)
+        return cls(tuple(leaves), name, bits and 0 < floats <= MAX_COORDINATES)
 
     @property
     def size(self) -> int:
@@ -115,16 +132,19 @@ class Layout:
 
     @property
     def wide(self) -> bool:
+        """Whether codes need 64 bits."""
         return any(leaf.dtype.itemsize == 8 for leaf in self.leaves)
 
     @property
     def code(self) -> np.dtype:
+        """Type of the codes."""
         return np.dtype(np.int64 if self.wide else np.int32)
 
     @property
     def statistics_count(self) -> int:
         """Columns of `statistics`."""
-        return 3 * sum(leaf.size > 1 for leaf in self.leaves)
+        bits = sum(leaf.size for leaf in self.leaves if leaf.real) if self.bits else 0
+        return 3 * sum(leaf.size > 1 for leaf in self.leaves) + bits
 
     @property
     def tabled(self) -> bool:
@@ -142,9 +162,12 @@ class Layout:
         return jnp.concatenate([_codes.encode(leaf, self.code) for leaf in _flat(outputs)], axis=1)
 
     def statistics(self, outputs: Any) -> jax.Array:
-        """Codes (n, 3 per leaf of several scalars) of each leaf's sum, maximum and minimum."""
+        """Codes (n, statistics_count): sum, maximum and minimum of each leaf of several scalars, then lowest bits."""
         leaves = _flat(outputs)
         columns = [code for leaf in leaves if leaf.shape[1] > 1 for code in _statistics(leaf, self.code)]
+        if self.bits:
+            real = [leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)]
+            columns += [column for leaf in real for column in _codes.lowest_bit(leaf, self.code).T]
         return jnp.stack(columns, axis=1) if columns else jnp.zeros((leaves[0].shape[0], 0), self.code)
 
     def rows(self, outputs: Any) -> jax.Array:
@@ -172,6 +195,10 @@ class Layout:
             if leaf.size > 1:
                 found.append(Feature(f"sum({leaf.name})", _codes.arithmetic_dtype(leaf.dtype)))
                 found += [Feature(f"{name}({leaf.name})", leaf.dtype) for name in ("max", "min")]
+        if self.bits:
+            places = [self._coordinate(j) for j in range(self.size)]
+            real = [place.name for place in places if jnp.issubdtype(place.dtype, jnp.floating)]
+            found += [Feature(f"lowest bit of {name}", np.dtype(np.int32), bit=True) for name in real]
         return (*found, Feature(self.name, np.dtype(np.int32), table=True)) if self.tabled else tuple(found)
 
     def _coordinate(self, index: int) -> Feature:
