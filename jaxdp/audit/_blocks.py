@@ -6,9 +6,9 @@ certification), the side (0: summary, 1: neighbour), the block and the place in 
     block_key = fold_in(fold_in(fold_in(key, part), side), block)
     run_keys  = split(block_key, BLOCK)
 
-No key is both folded and split, and a block is a constant of the library: 2^14 runs. So the counts are the same for
-any number of devices, of blocks in a call and of runs evaluated at once. The last block of a part is masked, so that
-the number of runs is exact.
+A batched sampler makes all runs of a block from block_key. No key is both folded and split, and a block is a constant
+of the library: 2^14 runs. So the counts are the same for any number of devices, of blocks in a call and of runs
+evaluated at once. The last block of a part is masked, so that the number of runs is exact.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxdp.audit import _codes
 from jaxdp.audit._outputs import Layout
 from jaxdp.audit._summaries import Summary
+from jaxdp.audit.targets import Batched
 
-__all__ = ["BLOCK", "Choice", "Engine", "Totals", "part_keys", "placement"]
+__all__ = ["BLOCK", "Choice", "Engine", "Totals", "part_keys", "placement", "replicate", "to_host"]
 
 BLOCK = 2**14
 """Logical block: the runs whose keys are split from one key. Counts at a given seed depend on it."""
@@ -37,6 +39,7 @@ PARTS = 4
 FIRST_SHARE = 16
 """Blocks for each device in the first call; later calls are sized to take about SECONDS_PER_CALL."""
 SECONDS_PER_CALL = 0.25
+_SHARE_OF_MANY = 2**8
 # A call adds at most 2^28 runs of one device into uint32 counters.
 _MAX_SHARE = 2**14
 # Neighbouring runs count into separate copies of the histogram: the same counter twice in a row would stall.
@@ -63,17 +66,26 @@ class Engine:
     `seconds_compile` grows by the time of each program's first call.
     """
 
-    def __init__(self, run: Callable, summary: Summary, key: jax.Array, devices: tuple[Any, ...], name: str = "output"):
-        self.run, self.summary, self.devices = run, summary, devices
+    def __init__(
+        self,
+        run: Callable,
+        summary: Summary,
+        key: jax.Array,
+        devices: tuple[Any, ...],
+        *,
+        name: str = "output",
+        bits: bool = False,
+    ):
+        self.run, self.summary, self.devices, self.batched = run, summary, devices, isinstance(run, Batched)
         self.mesh = Mesh(np.array(devices), ("devices",))
-        self.layout = Layout.of(jax.eval_shape(self._one, key, summary.arguments), name)
+        self.layout = Layout.of(jax.eval_shape(self._one, key, summary.arguments), name, bits)
         width = max(self.layout.size, summary.size)
         cpu = devices[0].platform == "cpu"
         room = _power_of_two(_SCALARS_AT_ONCE["cpu" if cpu else "other"] // width)
         self.lanes = 1 if cpu else max(room // BLOCK, 1)
         self.chunk = min(max(room, 64), self.lanes * BLOCK)
         drawn = 3 * self.layout.size + self.layout.words
-        self.batch = min(max(_power_of_two(_SCALARS_PER_DRAW // drawn), 64), BLOCK)
+        self.batch = BLOCK if self.batched else min(max(_power_of_two(_SCALARS_PER_DRAW // drawn), 64), BLOCK)
         self.share = FIRST_SHARE
         self.seconds_compile = 0.0
         self._called: set[Any] = set()
@@ -87,7 +99,7 @@ class Engine:
         for first in range(0, -(-runs // self.batch), len(self.devices)):
             call = functools.partial(self._draw, keys, arguments, np.uint32([part, side, first, runs]))
             pending.append(self._first_call_apart("draw", call, call))
-        pieces = [[np.concatenate(np.asarray(array)) for array in found] for found in pending]
+        pieces = [[np.concatenate(to_host(array)) for array in found] for found in pending]
         return [np.concatenate(columns)[:runs] for columns in zip(*pieces, strict=True)]
 
     def dispatch(
@@ -109,6 +121,9 @@ class Engine:
 
     def resize(self, share: int, seconds: float) -> None:
         """Sets the blocks of later calls by the time that a call of `share` blocks took."""
+        if jax.process_count() > 1:
+            # All processes have to make the same calls, whatever their clocks say.
+            seconds = 0.0 if self.share < _SHARE_OF_MANY else SECONDS_PER_CALL
         if seconds < SECONDS_PER_CALL / 2.0 and share == self.share:
             self.share = min(2 * self.share, _MAX_SHARE)
         elif seconds > 2.0 * SECONDS_PER_CALL:
@@ -117,10 +132,20 @@ class Engine:
     # -- on the device ------------------------------------------------------------------------------------
 
     def _one(self, key: jax.Array, arguments: tuple) -> Any:
-        return self.run(key, self.summary.join(arguments))
+        if not self.batched:
+            return self.run(key, self.summary.join(arguments))
+        # More than one run, so that an output without the axis of runs is seen.
+        outputs = self.run(key, self.summary.join(arguments), 3)
+        return jax.tree_util.tree_map(lambda leaf: leaf[0], outputs)
 
     def _many(self, keys: jax.Array, arguments: tuple) -> Any:
         return jax.vmap(lambda key: self._one(key, arguments))(keys)
+
+    def _whole(self, part_key: jax.Array, blocks: jax.Array, arguments: tuple) -> Any:
+        """Outputs (blocks * BLOCK, ...) of a batched sampler."""
+        summary = self.summary.join(arguments)
+        outputs = jax.vmap(lambda block: self.run(jax.random.fold_in(part_key, block), summary, BLOCK))(blocks)
+        return jax.tree_util.tree_map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), outputs)
 
     def _compile(self, local: Callable) -> Callable:
         # The body has no collective. A mechanism's own loop may start from constants, which the check would reject.
@@ -133,15 +158,14 @@ class Engine:
         """One batch of outputs, a part of a block; only the runs that are wanted are evaluated."""
         part, side, first, wanted = plan[0], plan[1], plan[2], plan[3]
         batch = first + lax.axis_index("devices").astype(jnp.uint32)
+        if self.batched:
+            return tuple(each[None] for each in self._read(self._whole(keys[part, side], batch[None], arguments)))
         batches, chunk = np.uint32(BLOCK // self.batch), min(self.chunk, self.batch, _RUNS_PER_DRAW)
         block = _run_keys(keys[part, side], (batch // batches)[None]).reshape(-1, self.batch // chunk, chunk)
         start = batch * np.uint32(self.batch) + np.uint32(chunk) * lax.iota(jnp.uint32, self.batch // chunk)
 
         def read(keys: jax.Array) -> tuple:
-            outputs = self._many(keys, arguments)
-            with self.layout.scope():
-                rows = (self.layout.rows(outputs),) if self.layout.tabled else ()
-                return self.layout.coordinates(outputs), self.layout.statistics(outputs), *rows
+            return self._read(self._many(keys, arguments))
 
         def skip(keys: jax.Array) -> tuple:
             with self.layout.scope():
@@ -151,10 +175,16 @@ class Engine:
         found = lax.map(lambda pair: lax.cond(pair[0] < wanted, read, skip, pair[1]), (start, mine))
         return tuple(each.reshape(1, self.batch, each.shape[-1]) for each in found)
 
+    def _read(self, outputs: Any) -> tuple:
+        """Coordinates, statistics and rows of a batch of outputs."""
+        with self.layout.scope():
+            rows = (self.layout.rows(outputs),) if self.layout.tabled else ()
+            return self.layout.coordinates(outputs), self.layout.statistics(outputs), *rows
+
     def _count_local(self, keys: jax.Array, arguments: tuple, choice: Choice, ids: jax.Array, plan: jax.Array):
         def codes(outputs: Any, choice: Choice) -> jax.Array:
             readers = [lambda: lax.dynamic_index_in_dim(self.layout.coordinates(outputs), choice.column, 1, False)]
-            if any(leaf.size > 1 for leaf in self.layout.leaves):
+            if self.layout.statistics_count:
                 readers.append(
                     lambda: lax.dynamic_index_in_dim(self.layout.statistics(outputs), choice.column, 1, False)
                 )
@@ -200,6 +230,8 @@ class Engine:
             limit = jnp.where(block < full, np.uint32(BLOCK), jnp.where(block == full, rest, np.uint32(0)))
             limit = jnp.where(index < mine, limit, np.uint32(0))
             live = lax.iota(jnp.uint32, BLOCK)[None, :] < limit[:, None]
+            if self.batched:
+                return total + tally(self._whole(part_key, block, arguments), live.reshape(-1))
             pieces = self.lanes * BLOCK // self.chunk
             runs = _run_keys(part_key, block).reshape(pieces, self.chunk)
             live = live.reshape(pieces, self.chunk)
@@ -240,12 +272,31 @@ class Totals:
 
     def add(self, side: int, counters: Any) -> None:
         """Adds the counters of one call, one row per device."""
-        self.counts[side] += np.asarray(counters).sum(axis=0, dtype=np.int64)
+        self.counts[side] += to_host(counters).sum(axis=0, dtype=np.int64)
+
+
+def to_host(array: Any) -> np.ndarray:
+    """An array with a row for each device, those of other processes included."""
+    if getattr(array, "is_fully_addressable", True):
+        return np.asarray(array)
+    return np.asarray(multihost_utils.process_allgather(array, tiled=True))
 
 
 def placement(devices: tuple[Any, ...]) -> NamedSharding:
     """Every device has a copy."""
     return NamedSharding(Mesh(np.array(devices), ("devices",)), PartitionSpec())
+
+
+def replicate(array: Any, placement: NamedSharding) -> jax.Array:
+    """A copy for every device, those of other processes included (which have to hold the same values)."""
+    if placement.is_fully_addressable:
+        return jax.device_put(array, placement)
+    array = jnp.asarray(array)
+    if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
+        data = replicate(jax.random.key_data(array), placement)
+        return jax.random.wrap_key_data(data, impl=jax.random.key_impl(array))
+    host = np.asarray(array)
+    return jax.make_array_from_callback(host.shape, placement, lambda index: host[index])
 
 
 @jax.jit

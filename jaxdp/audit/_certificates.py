@@ -13,7 +13,9 @@ x + y hits, without a union bound:
 
     epsilon >= log((1 - U) / U),  U = U(y, x + y) at level alpha.
 
-It needs a half to a third of the runs of the other (2.8 times fewer for rare events), but knows no delta.
+It needs a half to a third of the runs of the other (2.8 times fewer for rare events). Of a delta it knows this: two
+laws that are (epsilon, delta)-close lie within delta, in total variation, of two that are epsilon-close (Dwork and
+Roth, Lemma 3.17), so that n + m runs tell them apart with probability (n + m) delta at most, which comes off alpha.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ def limits(x: int, n: int, y: int, m: int, alpha: float) -> tuple[float, float]:
 def certified(test: str, x: int, n: int, y: int, m: int, *, alpha: float, delta: float) -> float:
     """The certified epsilon, nonnegative."""
     if test == LABEL:
-        return max(0.0, _logit_of_rest(float(_binomial.upper_limit(y, x + y, alpha)))) if x else 0.0
+        alpha -= (n + m) * delta
+        return max(0.0, _logit_of_rest(float(_binomial.upper_limit(y, x + y, alpha)))) if x and alpha > 0.0 else 0.0
     lower, upper = limits(x, n, y, m, alpha)
     return max(0.0, math.log((lower - delta) / upper)) if lower > delta else 0.0
 
@@ -53,7 +56,8 @@ def detectable(
     """
     if test == LABEL:
         trials, claim = x + y, 1.0 / (1.0 + _exp(epsilon))
-        if trials == 0:
+        alpha -= (n + m) * delta
+        if trials == 0 or alpha <= 0.0:
             return math.inf
         most = _most(lambda k: bool(_binomial.upper_limit(k, trials, alpha) < claim), trials)
         return _logit_of_rest(_share(most, trials, power)) if most >= 0 else math.inf

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import special
 
-from jaxdp.audit import _certificates, _codes
+from jaxdp.audit import _certificates, _codes, _scores
 from jaxdp.audit._describe import describe
 from jaxdp.audit._outputs import MAX_COORDINATES, TABLE, Feature, Layout, Table
 
@@ -87,6 +87,8 @@ def find_edges(codes: np.ndarray, feature: Feature) -> np.ndarray:
         values = values[counts * _QUANTILES >= len(codes)]
     else:
         quantiles = values[:0]
+    if feature.name == "score":
+        quantiles = np.concatenate([quantiles, _scores.ruler(codes)])
     limits = np.iinfo(codes.dtype)
     # A frequent value is cut off on both sides; below the smallest integer there is nothing to cut.
     below = values[values > limits.min] - 1
@@ -148,10 +150,16 @@ def choose(
             for order, independent in _orders(first, feature):
                 # Half-lines owe nothing to the first half, which therefore scores them too.
                 counts = first + second if independent else second
+                smooth = None
+                if feature.name == "score":
+                    smooth = _scores.expected_counts(counts[::-1] if reverse else counts, edges[index])
+                caution = _caution(order, feature)
+                if smooth is not None:
+                    counts, caution = smooth[::-1] if reverse else smooth, None
                 hits = np.cumsum(counts[:, order], axis=1)
-                families.append((index, reverse, order, hits, counts.sum(axis=1), _caution(order, feature)))
+                families.append((index, reverse, order, hits, counts.sum(axis=1), caution))
     for share in (1.0, 0.5, 0.0):
-        predicted = [_predict(*family[3:5], share * family[5], runs, alpha, delta, test) for family in families]
+        predicted = [_predict(*family[3:], share, runs, alpha, delta, test) for family in families]
         winner = int(np.argmax([np.max(values) for values in predicted]))
         best, length = float(np.max(predicted[winner])), int(np.argmax(predicted[winner])) + 1
         # Caution costs power where little can be certified: there, a guess is better than nothing.
@@ -190,7 +198,7 @@ def _orders(counts: np.ndarray, feature: Feature) -> list[tuple[np.ndarray, bool
     natural = np.arange(cells)
     empty = counts.sum(axis=0) == 0
     orders = []
-    for width in _SMOOTHINGS:
+    for width in () if feature.name == "score" else _SMOOTHINGS:
         if width > 1 and (feature.table or cells < 2 * width):
             continue
         one, other = _smooth(counts, width)
@@ -233,12 +241,26 @@ def _caution(order: np.ndarray, feature: Feature) -> np.ndarray:
 
 
 def _predict(
-    hits: np.ndarray, pilot: np.ndarray, caution: np.ndarray, runs: int, alpha: float, delta: float, test: str
+    hits: np.ndarray,
+    pilot: np.ndarray,
+    caution: np.ndarray | None,
+    share: float,
+    runs: int,
+    alpha: float,
+    delta: float,
+    test: str,
 ) -> np.ndarray:
     """Predicted certificates of events with pilot hits (2, events) among `pilot` (2,) runs."""
     pilot = np.maximum(pilot, 1).astype(np.float64)
-    one = _certificates.score_limit(hits[0] / pilot[0], pilot[0], -caution)
-    other = _certificates.score_limit(hits[1] / pilot[1], pilot[1], caution)
+    one, other = hits / pilot[:, None]
+    if caution is None:
+        # The ratio is known, the mass is not.
+        both = one + other
+        shrunk = _certificates.score_limit(both, float(np.min(pilot)), -share) / np.maximum(both, 1e-300)
+        one, other = one * shrunk, other * shrunk
+    else:
+        one = _certificates.score_limit(one, pilot[0], -share * caution)
+        other = _certificates.score_limit(other, pilot[1], share * caution)
     ratio = _certificates.predicted(test, one, other, runs, alpha=alpha, delta=delta)
     # Where nothing can be certified, at least the most promising event is taken; the sure event never is.
     ratio[-1] = -1e7

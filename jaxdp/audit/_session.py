@@ -16,8 +16,10 @@ import numpy as np
 from jaxdp.audit import _blocks, _certificates, _events
 from jaxdp.audit._blocks import Choice, Engine, Totals
 from jaxdp.audit._events import Event
+from jaxdp.audit._foreign import ForeignEngine
 from jaxdp.audit._outputs import Feature, Table
 from jaxdp.audit._summaries import Summary
+from jaxdp.audit.targets import Batched, Foreign
 
 __all__ = ["Session", "sides"]
 
@@ -44,6 +46,7 @@ class Session:
         devices: Devices of one platform.
         score: Reads a number off the output, whose thresholds are then the only events; or None.
         resolution: Scores are rounded to multiples of it.
+        bits: Whether the lowest bits of floats are events too.
         total: Runs on each side, for the progress.
         progress: Called with the share done, or None.
     """
@@ -59,12 +62,18 @@ class Session:
         progress: Any,
         score: Callable | None = None,
         resolution: float = 1e-4,
+        bits: bool = False,
     ):
         placement = _blocks.placement(devices)
-        key = jax.device_put(key, placement)
+        key = _blocks.replicate(key, placement)
         self.keys = _blocks.part_keys(key)
-        self.sides = [Summary.of(summary, placement) for summary in summaries]
-        self.engines = [_engine(run, side, key, devices, score, resolution) for side in self.sides]
+        if isinstance(run, Foreign):
+            self.sides = [(summary,) for summary in summaries]
+            self.engines = 2 * [ForeignEngine(run, summaries, key, bits=bits)]
+        else:
+            passed = [Summary.of(summary, lambda leaf: _blocks.replicate(leaf, placement)) for summary in summaries]
+            self.sides = [side.arguments for side in passed]
+            self.engines = [_engine(run, side, key, devices, score, resolution, bits) for side in passed]
         self.edge_runs = _EDGE_RUNS if score is None else _EDGE_RUNS_SCORE
         self.layout = self.engines[0].layout
         if self.engines[1].layout != self.layout:
@@ -129,7 +138,7 @@ class Session:
     def _draw(self, part: int, runs: int) -> list[list[np.ndarray]]:
         """Codes of all features on the host, for each side. The first call decides what the features are."""
         drawn = [
-            engine.draw(self.keys, side.arguments, part, number, runs)
+            engine.draw(self.keys, side, part, number, runs)
             for number, (engine, side) in enumerate(zip(self.engines, self.sides, strict=True))
         ]
         self._advance(runs)
@@ -158,7 +167,7 @@ class Session:
             share = min(self.engines[0].share, -(-(blocks - first) // len(self.engines[0].devices)))
             compiled, started = self._compiled(), time.perf_counter()
             pending = [
-                engine.dispatch(self.keys, side.arguments, number, part, runs[number], first, share, choice)
+                engine.dispatch(self.keys, side, number, part, runs[number], first, share, choice)
                 for number, (engine, side) in enumerate(zip(self.engines, self.sides, strict=True))
             ]
             for number, counters in enumerate(pending):
@@ -193,16 +202,24 @@ def sides(key: jax.Array, runs: int, test: str) -> tuple[int, int]:
 
 
 def _engine(
-    run: Callable, summary: Summary, key: jax.Array, devices: tuple, score: Callable | None, resolution: float
+    run: Callable,
+    summary: Summary,
+    key: jax.Array,
+    devices: tuple,
+    score: Callable | None,
+    resolution: float,
+    bits: bool,
 ) -> Engine:
     """The compiled programs for a sampler, kept for later audits of the same object on summaries of the same shape."""
-    read = () if score is None else (_owner(score), resolution)
+    read = (bits,) if score is None else (_owner(score), resolution)
     name = (_owner(run), read, summary.signature, key.dtype, devices, bool(jax.config.jax_enable_x64))
     with _LOCK:
         engine = _ENGINES.pop(name, None)
         if engine is None:
-            scored = run if score is None else _scored(run, score, resolution)
-            engine = Engine(scored, summary, key, devices, "output" if score is None else "score")
+            if score is None:
+                engine = Engine(run, summary, key, devices, bits=bits)
+            else:
+                engine = Engine(_scored(run, score, resolution), summary, key, devices, name="score")
         # The engine holds the sampler and the score, so that their ids stay their own as long as it is kept.
         _ENGINES[name] = engine
         while len(_ENGINES) > _ENGINES_KEPT:
@@ -221,13 +238,17 @@ def _scored(run: Callable, score: Callable, resolution: float) -> Callable:
     Unrounded, the low bits of a float score would show those of the sampler's floats, which is another audit.
     """
 
-    def sample(key: jax.Array, summary: Any) -> jax.Array:
-        number = jnp.asarray(score(run(key, summary)))
+    def read(output: Any) -> jax.Array:
+        number = jnp.asarray(score(output))
         if number.shape or not jnp.issubdtype(number.dtype, jnp.floating):
             raise ValueError(f"score must return one real number, got {number.dtype} of shape {number.shape}")
         # Beyond 2^24 multiples float32 has gaps; an infinite score stays infinite.
         steps = jnp.round(number / np.asarray(resolution, number.dtype))
         steps = jnp.where(jnp.isfinite(steps), jnp.clip(steps, -(2.0**24), 2.0**24), steps)
+        # The sign of a zero is one more low bit.
+        steps = jnp.where(steps == 0.0, jnp.zeros_like(steps), steps)
         return steps.astype(jnp.float32) * np.float32(resolution)
 
-    return sample
+    if isinstance(run, Batched):
+        return Batched(lambda key, summary, n: jax.vmap(read)(run(key, summary, n)))
+    return lambda key, summary: read(run(key, summary))

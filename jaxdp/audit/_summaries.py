@@ -7,7 +7,7 @@ would change is therefore kept as a constant of the program: exact, at the price
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import jax
@@ -33,8 +33,8 @@ class Summary:
     signature: Hashable
 
     @classmethod
-    def of(cls, summary: Any, placement: Any) -> Summary:
-        """Cuts a summary, its arguments placed on the devices of `placement` (a sharding)."""
+    def of(cls, summary: Any, place: Callable[[Any], jax.Array]) -> Summary:
+        """Cuts a summary; `place` puts an argument onto the devices."""
         leaves, treedef = jax.tree_util.tree_flatten(summary)
         constants, arguments, signature = [], [], []
         for index, leaf in enumerate(leaves):
@@ -43,7 +43,7 @@ class Summary:
                 constants.append((index, leaf))
                 signature.append(_identity(leaf))
             else:
-                array = jax.device_put(passed, placement)
+                array = place(passed)
                 arguments.append(array)
                 signature.append((array.shape, array.dtype, getattr(array, "weak_type", False)))
         return cls(treedef, tuple(constants), tuple(arguments), (treedef, tuple(signature)))

@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import numpy as np
 
 from jaxdp import _check
-from jaxdp.audit import _certificates
+from jaxdp.audit import _arguments
 from jaxdp.audit._session import Session, sides
 from jaxdp.audit.report import AuditReport
+from jaxdp.audit.targets import Foreign
 
 __all__ = ["monte_carlo"]
 
@@ -32,6 +32,7 @@ def monte_carlo(
     test: str | None = None,
     score: Callable[[Any], Any] | None = None,
     resolution: float = 1e-4,
+    bits: bool = False,
     devices: Sequence[Any] | None = None,
     progress: Callable[[float], Any] | None = None,
 ) -> AuditReport:
@@ -55,10 +56,10 @@ def monte_carlo(
 
     Args:
         key: One typed key. Consumed.
-        mechanism: An object with `sample(key, summary)` and `privacy()`, or a function (key, summary) -> output, which
-            needs `epsilon`. An output is a pytree of booleans, integers and floats of fixed shapes; NaN and infinities
-            are outputs like others. It must be a pure JAX function that vmaps over keys, and must not change
-            between audits: its compiled program is kept.
+        mechanism: An object with `sample(key, summary)` and `privacy()`; or, with `epsilon`, a function (key, summary)
+            -> output, a `Batched` sampler or a `Foreign` function. An output is a pytree of booleans, integers and
+            floats of fixed shapes; NaN and infinities are outputs like others. But for `Foreign` it must be a pure JAX
+            function that vmaps over keys, and must not change between audits: its compiled program is kept.
         summary: What the mechanism reads on the one input, any pytree. Both inputs share one compiled program if
             their leaves have equal shapes and survive 32 bits; 64-bit NumPy values that do not are compiled in, exact.
         neighbour: The same on the neighbouring input.
@@ -68,11 +69,13 @@ def monte_carlo(
         epsilon: The claim to test; by default that of `mechanism.privacy()`.
         delta: The claimed delta; by default that of `mechanism.privacy()`, or 0 for a function.
         selection: Share of the runs that chooses the event, in (0, 1).
-        test: "label" or "clopper-pearson"; by default the label test, which needs fewer runs, where delta is 0, and
-            Clopper-Pearson where it is not.
+        test: "label" or "clopper-pearson"; by default the label test, which needs fewer runs, where delta is 0 or so
+            small that the runs could not show it, and Clopper-Pearson elsewhere.
         score: A pure JAX function output -> real number whose thresholds are then the only events: best the logarithm
             of the likelihood ratio of summary over neighbour, where the law is known. It must not change either.
         resolution: Scores are rounded to multiples of this, in float32, so that the last bits of floats are no event.
+        bits: Whether the lowest bits of up to 16 floats are events too. They show how floats are computed: noise that
+            is added in floating point is refuted by them, and by nothing else in so few runs.
         devices: Devices to spread the blocks over; by default all of `jax.devices()`.
         progress: Called with the share of the work done, from 0 to 1, between steps.
 
@@ -96,20 +99,25 @@ def monte_carlo(
     """
     started = time.perf_counter()
     _check.key(key)
-    num_samples = _samples(num_samples)
-    confidence, selection = _share("confidence", confidence), _share("selection", selection)
-    run, (epsilon, delta) = _sampler(mechanism), _claim(mechanism, epsilon, delta)
-    devices = _devices(devices)
+    num_samples = _arguments.check_samples(num_samples)
+    confidence, selection = (
+        _arguments.check_share("confidence", confidence),
+        _arguments.check_share("selection", selection),
+    )
+    run, (epsilon, delta) = _arguments.sampler_of(mechanism), _arguments.check_claim(mechanism, epsilon, delta)
+    devices = _arguments.check_devices(devices)
     if progress is not None and not callable(progress):
         raise ValueError(f"progress must be a function of one number, got {progress!r}")
     if score is not None and not callable(score):
         raise ValueError(f"score must be a function of one output, got {score!r}")
-    resolution = _number("resolution", resolution)
+    if score is not None and isinstance(mechanism, Foreign):
+        raise ValueError(f"score must be None for a Foreign function, got {score!r}")
+    resolution = _arguments.check_number("resolution", resolution)
     if not 0.0 < resolution < math.inf:
         raise ValueError(f"resolution must be positive and finite, got {resolution!r}")
     pilot = min(max(round(selection * num_samples), 2), num_samples - 1)
     runs = num_samples - pilot
-    test = _test(test, delta, runs)
+    test = _arguments.check_test(test, delta, runs, 1.0 - confidence)
     session = Session(
         key,
         run,
@@ -119,6 +127,7 @@ def monte_carlo(
         progress=progress,
         score=score,
         resolution=resolution,
+        bits=bool(bits),
     )
     event = session.select(pilot, runs, alpha=1.0 - confidence, epsilon=epsilon, delta=delta, test=test)
     planned = sides(key, runs, test)
@@ -128,7 +137,7 @@ def monte_carlo(
     one, other = hits[::-1] if event.reverse else hits
     seconds = time.perf_counter() - started
     return AuditReport(
-        mechanism=_name(mechanism),
+        mechanism=_arguments.name_of(mechanism),
         epsilon=epsilon,
         delta=delta,
         confidence=confidence,
@@ -146,77 +155,3 @@ def monte_carlo(
         seconds_run=seconds - session.seconds_compile,
         test=test,
     )
-
-
-def _samples(value: Any) -> int:
-    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer) or not 100 <= value <= 2**45:
-        raise ValueError(f"num_samples must be an integer from 100 to 2**45, got {value!r}")
-    return int(value)
-
-
-def _share(name: str, value: Any) -> float:
-    number = _number(name, value)
-    if not 0.0 < number < 1.0:
-        raise ValueError(f"{name} must lie strictly between 0 and 1, got {value!r}")
-    return number
-
-
-def _number(name: str, value: Any) -> float:
-    """A concrete real number as a float."""
-    try:
-        number = math.nan if isinstance(value, str) else float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if math.isnan(number):
-        raise ValueError(f"{name} must be a real number, got {value!r}")
-    return number
-
-
-def _sampler(mechanism: Any) -> Callable:
-    """The function (key, summary) -> output of a mechanism."""
-    run = getattr(mechanism, "sample", mechanism)
-    if not callable(run):
-        raise ValueError(f"mechanism must have a method sample or be a function (key, summary), got {mechanism!r}")
-    return run
-
-
-def _claim(mechanism: Any, epsilon: Any, delta: Any) -> tuple[float, float]:
-    """The claimed epsilon and delta: those given, else those of the mechanism."""
-    if epsilon is None or delta is None:
-        stated = mechanism.privacy() if hasattr(mechanism, "privacy") else None
-        if epsilon is None and stated is None:
-            raise ValueError("epsilon must be given for a mechanism without privacy(), got None")
-        epsilon = stated.epsilon if epsilon is None else epsilon
-        delta = getattr(stated, "delta", 0.0) if delta is None else delta
-    claim = _number("epsilon", epsilon), _number("delta", delta)
-    if not 0.0 <= claim[0] < math.inf:
-        raise ValueError(f"epsilon must be nonnegative and finite, got {epsilon!r}")
-    if not 0.0 <= claim[1] < 1.0:
-        raise ValueError(f"delta must be in [0, 1), got {delta!r}")
-    return claim
-
-
-def _test(test: Any, delta: float, runs: int) -> str:
-    # With fewer runs one side might be left without any.
-    possible = delta == 0.0 and runs >= 32
-    if test is None:
-        return _certificates.LABEL if possible else _certificates.CLOPPER_PEARSON
-    if test not in _certificates.TESTS:
-        raise ValueError(f"test must be one of {', '.join(_certificates.TESTS)}, got {test!r}")
-    if test == _certificates.LABEL and not possible:
-        raise ValueError(f"test 'label' needs delta 0 and 32 certification runs, got delta {delta!r} and {runs} runs")
-    return test
-
-
-def _devices(devices: Any) -> tuple[Any, ...]:
-    found = tuple(jax.devices()) if devices is None else tuple(devices)
-    if not found or not all(isinstance(device, jax.Device) for device in found) or len(set(found)) < len(found):
-        raise ValueError(f"devices must be distinct JAX devices, at least one, got {devices!r}")
-    if len({device.platform for device in found}) > 1:
-        raise ValueError(f"devices must be of one platform, got {devices!r}")
-    return found
-
-
-def _name(mechanism: Any) -> str:
-    """Class of a record, name of a function."""
-    return getattr(mechanism, "__qualname__", type(mechanism).__name__)

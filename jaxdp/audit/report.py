@@ -143,7 +143,7 @@ class AuditReport:
         wanted = np.asarray(epsilons, np.float64)
         if not np.all(wanted >= 0.0):
             raise ValueError(f"epsilons must be nonnegative, got {epsilons!r}")
-        lower, upper = self._band
+        lower, upper = self.band
         # Past e^700 the product overflows; the bound is zero long before.
         factor = np.exp(np.minimum(wanted, 700.0))[..., None]
         one, other = np.array(self._nested, np.float64) / np.array([[self.runs], [self.other_runs]], np.float64)
@@ -152,7 +152,8 @@ class AuditReport:
         return np.maximum(certified, 0.0), np.maximum(estimate, 0.0)
 
     @functools.cached_property
-    def _band(self) -> tuple[np.ndarray, np.ndarray]:
+    def band(self) -> tuple[np.ndarray, np.ndarray]:
+        """Limits of all nested events, which hold together: lower on the one input, upper on the other."""
         one, other = self._nested
         level = self._alpha / (2.0 * len(one))
         lower = _binomial.lower_limit(one, self.runs, level)
