@@ -1,25 +1,18 @@
-"""The command line: `python -m jaxdp audit` audits every mechanism and prints what it certified."""
+"""The command line: `python -m jaxdp audit` audits mechanisms, `recertify` reads a report again."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import sys
-import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 import jax
-import numpy as np
 
-from jaxdp import __version__, _mechanism, audit
-from jaxdp._progress import Progress
-from jaxdp.audit import _plot
-
-_ARITHMETIC = 1e-9
-"""Relative rounding allowed in an exact loss before it counts as above the claim."""
+from jaxdp import __version__
+from jaxdp._commands import catalogue, mechanisms, recertify, target
 
 
 class _Parser(argparse.ArgumentParser):
@@ -43,12 +36,17 @@ def _number(kind: Callable, good: Callable[[Any], bool], wanted: str) -> Callabl
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="jaxdp", description="Differential-privacy mechanisms in JAX.")
     parser.add_argument("--version", action="version", version=f"jaxdp {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="audit")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="{audit,recertify}")
     command = commands.add_parser("audit", help="audit mechanisms and print what was certified")
-    add = command.add_argument
+    add, one = command.add_argument, command.add_mutually_exclusive_group().add_argument
     add("--mechanism", action="append", metavar="NAME", help="only those whose name starts so (may be repeated)")
-    add("--all", action="store_true", help="all variants, not the first of each mechanism only (twice as long)")
-    add("--broken", action="store_true", help="audit the catalogue of deliberately broken mechanisms instead")
+    one("--all", action="store_true", help="all variants, not the first of each mechanism only (twice as long)")
+    one("--broken", action="store_true", help="audit the catalogue of deliberately broken mechanisms instead")
+    one("--catalogue", action="store_true", help="audit the 20 benchmarks of DP-Sniper, beside published figures")
+    one("--target", metavar="MODULE:FUNCTION", help="audit a function of yours on the inputs of --inputs")
+    add("--inputs", metavar="FILE", help="with --target: JSON with pairs, epsilon, and optionally delta, neighbours")
+    kinds = "with --target: python (input), numpy (generator, input) or numpy-batched (generator, input, n), not jax"
+    add("--kind", choices=target.KINDS, default="jax", help=kinds)
     positive = _number(float, lambda x: 0.0 < x < math.inf, "positive and finite")
     add("--epsilon", type=positive, default=1.0, help="total budget of each mechanism (default 1)")
     count = _number(int, lambda x: x >= 1000, "an integer of at least 1000")
@@ -58,114 +56,26 @@ def _parser() -> argparse.ArgumentParser:
     add("--confidence", type=share, default=0.99, help="of ALL certificates of the run together (default 0.99)")
     add("--json", metavar="FILE", help="write the reports as JSON")
     add("--plot", metavar="FILE", help="draw the privacy profiles (needs matplotlib)")
+    again = commands.add_parser("recertify", help="certify again from the counts in a JSON file")
+    again.add_argument("file", metavar="FILE", help="what --json wrote, or a report's to_json()")
     return parser
 
 
-def _targets(args: argparse.Namespace) -> list[dict[str, Any]]:
-    """What to audit: name, target of audit.monte_carlo, pair of inputs, claim, and the record where there is one."""
-    targets, seen = [], set()
-    if args.broken:
-        for entry in audit.broken(args.epsilon):
-            pair, claim = (entry.summary, entry.neighbour), (entry.epsilon, 0.0)
-            loss = entry.loss
-            targets.append(dict(name=entry.name, target=entry.sample, pair=pair, claim=claim, loss=loss, record=None))
-    else:
-        for name, record in _mechanism.examples(args.epsilon):
-            if type(record) not in seen or args.all or args.mechanism:
-                privacy = record.privacy()
-                claim = (privacy.epsilon, privacy.delta)
-                targets.append(dict(name=name, target=record, pair=record.worst_case(), claim=claim, record=record))
-            seen.add(type(record))
-    if args.mechanism:
-        wanted = tuple(name.lower() for name in args.mechanism)
-        for name in wanted:
-            if not any(target["name"].lower().startswith(name) for target in targets):
-                known = ", ".join(target["name"] for target in targets)
-                raise ValueError(f"--mechanism: nothing is called {name!r}; there are {known}")
-        targets = [target for target in targets if target["name"].lower().startswith(wanted)]
-    return targets
-
-
-def _audit(target: dict[str, Any], key: jax.Array, args: argparse.Namespace, confidence: float, show: Callable) -> dict:
-    epsilon, delta = target["claim"]
-    report = audit.monte_carlo(
-        key,
-        target["target"],
-        *target["pair"],
-        num_samples=args.samples,
-        confidence=confidence,
-        epsilon=epsilon,
-        delta=delta,
-        progress=show,
-    )
-    if target["record"] is None:  # The catalogue's losses are known beforehand: only the samples may refute.
-        return dict(name=target["name"], report=report, exact=target["loss"], refuted=report.refuted)
-    loss = audit.exact(target["record"], *target["pair"])
-    above = loss > epsilon * (1.0 + _ARITHMETIC)
-    return dict(name=target["name"], report=report, exact=loss, refuted=bool(report.refuted or above))
-
-
-def _profile(target: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
-    epsilon, delta = target["claim"]
-    epsilons = np.linspace(0.0, 1.5 * epsilon, 61)
-    lower, estimate = row["report"].profile(epsilons)
-    exact = None
-    if target["record"] is not None:
-        exact = audit.privacy_profile(*map(target["record"].law, target["pair"]), epsilons)
-    return dict(
-        name=row["name"], epsilon=epsilon, delta=delta, epsilons=epsilons, exact=exact, lower=lower, estimate=estimate
-    )
-
-
-def _line(cells: list[str], width: int) -> str:
-    name, *numbers, verdict = cells
-    return f"{name:{width}}" + "".join(f"{cell:>11}" for cell in numbers) + f"  {verdict}"
-
-
-def _run(args: argparse.Namespace) -> int:
-    if args.plot:
-        _plot.require_matplotlib()
-    targets = _targets(args)
-    width = max(len(target["name"]) for target in targets) + 1
-    confidence = 1.0 - (1.0 - args.confidence) / len(targets)
-    print(
-        f"{args.samples:,} samples an input; all {len(targets)} certificates hold together with confidence "
-        f"{args.confidence:g}.\n"
-        + _line(["mechanism", "claimed", "delta", "exact", "certified", "samples/s", "verdict"], width)
-    )
-    progress, rows, start = Progress(len(targets), width), [], time.perf_counter()
-    for index, target in enumerate(targets):
-        progress.show(target["name"], 0.0)
-        key = jax.random.fold_in(jax.random.key(args.seed), index)
-        row = _audit(target, key, args, confidence, lambda share, name=target["name"]: progress.show(name, share))
-        rows.append(row)
-        progress.done += 1
-        progress.clear()
-        report, (epsilon, delta) = row["report"], target["claim"]
-        verdict = "REFUTED" if row["refuted"] else "not refuted"
-        numbers = [f"{epsilon:g}", f"{delta:.1e}", f"{row['exact']:.6f}", f">={report.epsilon_lower:.4f}"]
-        print(_line([row["name"], *numbers, f"{report.samples_per_second:.2g}", verdict], width), flush=True)
-    refuted = [row["name"] for row in rows if row["refuted"]]
-    print(f"{len(refuted)} of {len(rows)} claims refuted; {time.perf_counter() - start:.1f} s on {_devices()}.")
-    if args.json:
-        documents = [dict(json.loads(row["report"].to_json()), name=row["name"], exact=row["exact"]) for row in rows]
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump(dict(version=__version__, confidence=args.confidence, audits=documents), file, indent=1)
-    if args.plot:
-        _plot.plot_profiles([_profile(target, row) for target, row in zip(targets, rows, strict=True)], args.plot)
-    return 1 if refuted else 0
-
-
-def _devices() -> str:
-    devices = jax.devices()
-    return f"{len(devices)} {devices[0].platform.upper()} device{'s' if len(devices) > 1 else ''}"
+def _command(args: argparse.Namespace) -> Callable[[argparse.Namespace], int]:
+    if args.command == "recertify":
+        return recertify.run
+    if (args.target is None) != (args.inputs is None):
+        raise ValueError("--target and --inputs go together")
+    if args.target is None:
+        return catalogue.run if args.catalogue else mechanisms.run
+    return target.run
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit status: 0, 1 if a claim was refuted, 2 for bad usage."""
     args = _parser().parse_args(argv)
     try:
-        return _run(args)
+        return _command(args)(args)
     except (ValueError, ImportError, OSError) as error:
         print(f"jaxdp: {error}", file=sys.stderr)
         return 2
