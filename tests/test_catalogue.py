@@ -17,6 +17,8 @@ from jaxdp.audit.catalogue.additive import Geometric
 from jaxdp.audit.catalogue.responses import Rappor
 from jaxdp.audit.catalogue.sparse import Pair, Sparse
 
+pytestmark = pytest.mark.slow
+
 ALPHA = 1e-9
 RUNS = 2**18
 ENTRIES = {entry.name: entry for entry in catalogue()}

@@ -14,6 +14,8 @@ from jaxdp.audit import _codes, _enumerate
 from jaxdp.audit._words import used_bits, word_key
 from jaxdp.audit.finite_precision import FinitePrecisionReport, finite_precision
 
+pytestmark = pytest.mark.slow
+
 SCALE = np.float32(10.0)
 
 

@@ -14,6 +14,8 @@ from jaxdp.audit import pairs
 from jaxdp.audit.adjacency import AddRemove, ChangeEvery, ChangeOne, ReplaceOne, patterns
 from jaxdp.audit.pairs import certificate, exact_loss, renyi, search
 
+pytestmark = pytest.mark.slow
+
 SELECT = jaxdp.ExponentialMechanism(1.0, 1.0)
 
 

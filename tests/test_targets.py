@@ -140,7 +140,8 @@ def test_a_score_finds_what_no_coordinate_shows(key):
     assert "score" in known.event and not known.refuted
     assert known.epsilon_lower > 0.35 and known.epsilon_lower > blind.epsilon_lower
     batched = Batched(lambda key, values, n: jax.vmap(laplace_sum, (0, None))(jax.random.split(key, n), values))
-    assert monte_carlo(key, batched, zeros, ones, epsilon=1.0, num_samples=200_000, score=log_ratio).epsilon_lower > 0.35
+    options = dict(epsilon=1.0, num_samples=200_000, score=log_ratio)
+    assert monte_carlo(key, batched, zeros, ones, **options).epsilon_lower > 0.35
 
 
 def test_the_last_bits_of_a_score_are_no_event(key):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import time
 from typing import Any
 
 import jax
 
-from jaxdp import __version__, audit
+from jaxdp import __version__
 from jaxdp._commands._lines import devices, line
 from jaxdp._progress import Progress
+from jaxdp.audit import AuditReport, monte_carlo
 from jaxdp.audit.catalogue import Entry, catalogue
 
 __all__ = ["run"]
@@ -42,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         progress.clear()
         cells = [f"{entry.epsilon:g}", "-", "-", f">={report.epsilon_lower:.4f}", *_published(entry, seconds)]
         if law is not None:
-            cells[1:3] = f"{law.epsilon:.4f}", f"{law.certificate(report.runs, 1.0 - confidence):.4f}"
+            cells[1:3] = f"{law.epsilon:.4f}", f"{law.certificate(args.samples, 1.0 - confidence):.4f}"
         print(line([entry.name, *cells, "REFUTED" if report.refuted else "not refuted"], width), flush=True)
         if entry.private and report.refuted:
             wrong.append(entry.name)
@@ -55,10 +57,16 @@ def run(args: argparse.Namespace) -> int:
     return 1 if wrong else 0
 
 
-def audit_entry(key: jax.Array, entry: Entry, **options: Any) -> audit.AuditReport:
-    """The audit of a benchmark on its worst pair, by the exact likelihood ratio where it is known."""
-    score = None if entry.log_ratio is None else entry.log_ratio(*entry.worst)
-    return audit.monte_carlo(key, entry.sample, *entry.worst, epsilon=entry.epsilon, score=score, **options)
+def audit_entry(key: jax.Array, entry: Entry, *, num_samples: int, confidence: float, **options: Any) -> AuditReport:
+    """The audit of a benchmark on its worst pair: by the best event of its law, or by its log ratio, where known."""
+    if entry.loss_law is not None:
+        # The law has chosen the event: there is nothing left for a pilot.
+        options |= dict(score=entry.event(num_samples, 1.0 - confidence), selection=0.01)
+    elif entry.log_ratio is not None:
+        options |= dict(score=entry.log_ratio(*entry.worst))
+    settings = dict(epsilon=entry.epsilon, num_samples=num_samples, confidence=confidence)
+    report = monte_carlo(key, entry.many, *entry.worst, **settings, **options)
+    return dataclasses.replace(report, mechanism=entry.name)
 
 
 def _chosen(names: list[str] | None) -> list[Entry]:

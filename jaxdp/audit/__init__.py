@@ -16,6 +16,7 @@ from jaxdp.audit.exact import privacy_profile as privacy_profile
 from jaxdp.audit.examine import Examination as Examination
 from jaxdp.audit.examine import examine as examine
 from jaxdp.audit.finite_precision import finite_precision as finite_precision
+from jaxdp.audit.learned import learned_score as learned_score
 from jaxdp.audit.monte_carlo import monte_carlo as monte_carlo
 from jaxdp.audit.pairs import FoundPair as FoundPair
 from jaxdp.audit.pairs import certificate as certificate

@@ -28,7 +28,7 @@ def monte_carlo(
     confidence: float = 0.95,
     epsilon: float | None = None,
     delta: float | None = None,
-    selection: float = 0.2,
+    selection: float | None = None,
     test: str | None = None,
     score: Callable[[Any], Any] | None = None,
     resolution: float = 1e-4,
@@ -38,7 +38,7 @@ def monte_carlo(
 ) -> AuditReport:
     """Certifies a lower bound on the privacy loss of a mechanism on two neighbouring inputs, from samples alone.
 
-    A pilot (the share `selection` of the runs) chooses an event S and a direction by the certificate that it predicts;
+    A pilot (a share of the runs) chooses an event S and a direction by the certificate that it predicts;
     fresh runs then count how often S happens on both inputs. With probability at least `confidence` over the
     certification runs, epsilon_lower is at most the true epsilon (at the claimed delta):
 
@@ -68,7 +68,8 @@ def monte_carlo(
         confidence: Confidence of the certificate, in (0, 1).
         epsilon: The claim to test; by default that of `mechanism.privacy()`.
         delta: The claimed delta; by default that of `mechanism.privacy()`, or 0 for a function.
-        selection: Share of the runs that chooses the event, in (0, 1).
+        selection: Share of the runs that chooses the event, in (0, 1). By default 0.2; with a score, whose thresholds
+            need fewer, the share that 2^18 runs are, but at least 0.02 and at most 0.2.
         test: "label" or "clopper-pearson"; by default the label test, which needs fewer runs, where delta is 0 or so
             small that the runs could not show it, and Clopper-Pearson elsewhere.
         score: A pure JAX function output -> real number whose thresholds are then the only events: best the logarithm
@@ -100,10 +101,10 @@ def monte_carlo(
     started = time.perf_counter()
     _check.key(key)
     num_samples = _arguments.check_samples(num_samples)
-    confidence, selection = (
-        _arguments.check_share("confidence", confidence),
-        _arguments.check_share("selection", selection),
-    )
+    confidence = _arguments.check_share("confidence", confidence)
+    if selection is None:
+        selection = 0.2 if score is None else min(0.2, max(0.02, 2**18 / num_samples))
+    selection = _arguments.check_share("selection", selection)
     run, (epsilon, delta) = _arguments.sampler_of(mechanism), _arguments.check_claim(mechanism, epsilon, delta)
     devices = _arguments.check_devices(devices)
     if progress is not None and not callable(progress):

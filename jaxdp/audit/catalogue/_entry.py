@@ -76,24 +76,30 @@ class Entry:
     published: Published | None = None
 
     def event(self, runs: int, alpha: float) -> Callable[[Any], jax.Array]:
-        """The indicator of the event on the worst pair that certifies most: a `score` that leaves no choice to a pilot.
+        """The log ratio of the event on the worst pair that certifies most: a `score` that leaves a pilot no choice.
 
         Args:
             runs: Planned runs on each input.
             alpha: Error probability of the certificate.
 
         Returns:
-            A function of one output: float32 1 inside of the event, 0 outside.
+            A function of one output: float32 log p / q inside of the event, log (1 - p) / (1 - q) outside, cut off at
+            50 on both sides.
 
         Raises:
             ValueError: The law is not known.
         """
         if self.loss_law is None or self.log_ratio is None:
             raise ValueError(f"entry must have a law of its loss, got {self.name!r}")
-        ratio, threshold = self.log_ratio(*self.worst), self.loss_law(*self.worst).best_event(runs, alpha)[0]
+        law, ratio = self.loss_law(*self.worst), self.log_ratio(*self.worst)
+        threshold = law.best_event(runs, alpha)[0]
+        inside = law.values >= threshold
+        masses = [np.array([side[inside].sum(), side[~inside].sum()]) for side in (law.masses, law.other_masses)]
+        with np.errstate(divide="ignore"):
+            log_ratios = np.clip(np.log(masses[0]) - np.log(masses[1]), -50.0, 50.0).astype(np.float32)
         # The floats of an atom are near it.
-        threshold = np.float32(threshold - 1e-5 * max(abs(threshold), 0.1))
-        return lambda output: (ratio(output) >= threshold).astype(jnp.float32)
+        edge = np.float32(threshold - 1e-5 * max(abs(threshold), 0.1) if np.isfinite(threshold) else threshold)
+        return lambda output: jnp.where(ratio(output) >= edge, log_ratios[0], log_ratios[1])
 
 
 def entry_of(
