@@ -196,3 +196,16 @@ def test_counts_beyond_32_bits_are_certified():
     runs = 10**12
     report = AuditReport("", 1.0, 0.0, 1 - 1e-9, runs, "", "", runs // 2, runs, int(0.184 * runs), runs)
     assert 0.99 < report.epsilon_lower < report.epsilon_estimate < 1.0 and report.cap > 20
+
+
+def test_no_run_repeats_the_words_of_another(key):
+    """2^20 runs of all parts, both sides and 8 blocks each: keys that are used are all different."""
+    parts = _blocks.part_keys(key)
+    seen = []
+    for part in range(_blocks.PARTS):
+        for side in range(2):
+            keys = _blocks._run_keys(parts[part, side], np.arange(8, dtype=np.uint32))
+            seen.append(np.asarray(jax.random.key_data(keys)))
+    words = np.concatenate(seen)
+    assert len(words) == 2**20 and len(np.unique(words, axis=0)) == 2**20
+    assert len(np.unique(words[:, :1], axis=0)) < 2**20  # One word alone does repeat: the check can fail.

@@ -25,7 +25,7 @@ __all__ = ["Examination", "examine"]
 
 _ARITHMETIC = 1e-9
 # Runs on each input that a score is learned from, beside the audit's own.
-_LEAST_LEARNED, _MOST_LEARNED = 2**14, 2**18
+_LEAST_LEARNED, _MOST_LEARNED = 2**14, 2**20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,9 +137,9 @@ def examine(
             where a release is a vector of lattice values or a mask.
         selection: Share of the runs that chooses the event, and half as much again for each pair.
         learn: Whether to learn a score (`learned_score`), which sees evidence in combinations of several numbers: a
-            difference of two sums, a vector's weak shifts. It takes seconds, and up to 2^18 runs that num_samples does
-            not contain. By default where no law or log_ratio is given and an output is more than one number; never for
-            `Foreign` functions.
+            difference of two sums, a vector's weak shifts. It takes seconds, and about num_samples / 8 runs (2^14 to
+            2^20) beside the others. By default where no law or log_ratio is given and an output is more than one
+            number; never for `Foreign` functions.
         devices: As in `monte_carlo`.
         progress: Called with the share of the work done.
 
@@ -247,7 +247,7 @@ def _learned(
     plain = _pilot(keys[0], mechanism, pair, score, devices)
     if learn is None and plain.layout.size == 1:
         return None
-    runs = min(max(num_samples, _LEAST_LEARNED), _MOST_LEARNED)
+    runs = min(max(num_samples // 8, _LEAST_LEARNED), _MOST_LEARNED)
     learned = learned_score(keys[1], mechanism, *pair, num_samples=runs)
     sessions = plain, _pilot(keys[2], mechanism, pair, learned, devices)
     without, within = (_predicted(session, num_samples, confidence, share, claim) for session in sessions)

@@ -27,8 +27,8 @@ _PILOT_RUNS = 2**14
 # Passes over growing shares of the runs: the first find the region, the last two decide.
 _PASSES = (2**-3, 2**-3, 2**-3, 2**-1, 1.0, 1.0)
 _LARGEST = 50.0
-_NEGLIGIBLE = 1e-5
-_PRECISIONS, _UPDATES = (1e-2, 1e9), 20
+_NEGLIGIBLE, _MARGIN = 1e-5, 2.0
+_PRECISIONS, _UPDATES = (1e-2, 1e9), 8
 
 
 def learned_score(
@@ -89,13 +89,14 @@ def learned_score(
     pilot = [source.draw(part_key) for source, part_key in zip(sources, keys[_PILOT], strict=True)]
     basis = Basis.find(*pilot)
     held = min(max(num_samples // 4, _BLOCK), 2**18)
-    best = (-np.inf,)
-    for weights in _fit(basis, sources, keys[_FITTING], num_samples):
-        chosen = np.abs(weights[1:]) > _NEGLIGIBLE
-        model = basis.only(chosen), np.concatenate([weights[:1], weights[1:][chosen]])
-        found = [source.scores(*model, part, held) for source, part in zip(sources, keys[_CALIBRATION], strict=True)]
-        best = max(best, (*_calibrate(*found), *model), key=lambda each: each[0])
-    _, shift, stretch, basis, weights = best
+    models = _fit(basis, sources, keys[_FITTING], num_samples)
+    found = [source.scores(basis, models, part, held) for source, part in zip(sources, keys[_CALIBRATION], strict=True)]
+    tried = [(*_calibrate(*pair), weights) for *pair, weights in zip(*found, models, strict=True)]
+    # The sparsest of those that are about as good: equal outputs of few values keep equal scores.
+    top = max(fit for fit, *_ in tried) - _MARGIN
+    shift, stretch, weights = next(rest for fit, *rest in tried if fit >= top)
+    chosen = np.abs(weights[1:]) > _NEGLIGIBLE
+    basis, weights = basis.only(chosen), np.concatenate([weights[:1], weights[1:][chosen]])
 
     def score(output: Any) -> jax.Array:
         return _score(basis, weights, output) * np.float32(stretch) + np.float32(shift)
@@ -105,7 +106,7 @@ def learned_score(
 
 def _score(basis: Basis, weights: Any, output: Any) -> jax.Array:
     weights = jnp.asarray(weights, jnp.float32)
-    odds = weights[0] + jnp.matmul(basis(output), weights[1:], precision="highest")
+    odds = weights[..., 0] + jnp.matmul(weights[..., 1:], basis(output), precision="highest")
     return jnp.clip(odds, np.float32(-_LARGEST), np.float32(_LARGEST))
 
 
@@ -122,7 +123,7 @@ class _Source:
 
     def draw(self, key: jax.Array) -> Any:
         """Outputs of _PILOT_RUNS runs, on the host."""
-        program = self._program("draw", lambda: functools.partial(self._outputs, runs=_PILOT_RUNS))
+        program = self._program("draw", functools.partial(self._outputs, runs=_PILOT_RUNS))
         return jax.tree_util.tree_map(np.asarray, program(key, self.summary.arguments))
 
     def moments(self, basis: Basis, key: jax.Array, weights: np.ndarray, runs: int, label: int) -> list[np.ndarray]:
@@ -141,17 +142,17 @@ class _Source:
 
         return self._sum("moments", block, key, runs, jnp.asarray(weights, jnp.float32), np.float32(label))
 
-    def scores(self, basis: Basis, weights: np.ndarray, key: jax.Array, runs: int) -> np.ndarray:
-        """Scores of runs."""
+    def scores(self, basis: Basis, models: list[np.ndarray], key: jax.Array, runs: int) -> np.ndarray:
+        """Scores (models, runs)."""
 
         def some(key: jax.Array, arguments: tuple, weights: jax.Array) -> jax.Array:
             outputs = self._outputs(key, arguments, _BLOCK)
-            return jax.vmap(lambda output: _score(basis, weights, output))(outputs)
+            return jax.vmap(lambda output: _score(basis, weights, output), out_axes=1)(outputs)
 
-        call, weights = self._program(("scores", basis), lambda: some), jnp.asarray(weights, jnp.float32)
+        call, weights = self._program("scores", some), jnp.asarray(np.stack(models), jnp.float32)
         blocks = range(-(-runs // _BLOCK))
         found = [call(jax.random.fold_in(key, np.uint32(block)), self.summary.arguments, weights) for block in blocks]
-        return np.concatenate([np.asarray(each, np.float64) for each in found])
+        return np.concatenate([np.asarray(each, np.float64) for each in found], axis=1)
 
     def _outputs(self, key: jax.Array, arguments: tuple, runs: int) -> Any:
         summary = self.summary.join(arguments)
@@ -162,19 +163,16 @@ class _Source:
     def _sum(self, name: str, function: Callable, key: jax.Array, runs: int, *values: Any) -> list[np.ndarray]:
         """Sums function(*values, outputs) over blocks: in float32 on the device, over calls in float64."""
 
-        def program() -> Callable:
-            def several(key: jax.Array, arguments: tuple, values: tuple, first: jax.Array, count: jax.Array) -> Any:
-                def add(number: jax.Array, total: Any) -> Any:
-                    outputs = self._outputs(jax.random.fold_in(key, first + number), arguments, _BLOCK)
-                    return jax.tree_util.tree_map(jnp.add, total, function(*values, outputs))
+        def several(key: jax.Array, arguments: tuple, values: tuple, first: jax.Array, count: jax.Array) -> Any:
+            def add(number: jax.Array, total: Any) -> Any:
+                outputs = self._outputs(jax.random.fold_in(key, first + number), arguments, _BLOCK)
+                return jax.tree_util.tree_map(jnp.add, total, function(*values, outputs))
 
-                size = values[0].shape[0]
-                start = jnp.zeros(size, jnp.float32), jnp.zeros((size, size), jnp.float32)
-                return lax.fori_loop(np.uint32(0), count, add, start)
+            size = values[0].shape[0]
+            start = jnp.zeros(size, jnp.float32), jnp.zeros((size, size), jnp.float32)
+            return lax.fori_loop(np.uint32(0), count, add, start)
 
-            return several
-
-        call, blocks = self._program(name, program), -(-runs // _BLOCK)
+        call, blocks = self._program(name, several), -(-runs // _BLOCK)
         totals: list[Any] = [0.0, 0.0]
         for first in range(0, blocks, _BLOCKS_PER_CALL):
             plan = np.uint32(first), np.uint32(min(_BLOCKS_PER_CALL, blocks - first))
@@ -182,9 +180,9 @@ class _Source:
             totals = [total + np.asarray(each, np.float64) for total, each in zip(totals, found, strict=True)]
         return totals
 
-    def _program(self, name: Any, make: Callable) -> Callable:
+    def _program(self, name: str, function: Callable) -> Callable:
         if name not in self.programs:
-            self.programs[name] = jax.jit(make())
+            self.programs[name] = jax.jit(function)
         return self.programs[name]
 
 
@@ -192,7 +190,7 @@ def _fit(basis: Basis, sources: list[_Source], keys: list[jax.Array], runs: int)
     """Most probable weights (F + 1,), the constant first, by Newton's method.
 
     Three times: with a variance learned for each group of features; with one for each feature, which leaves most out;
-    and of the latter only those that stand out from the noise.
+    and of the latter only those that stand out from the noise. The sparsest comes first.
     """
     groups = np.unique(basis.groups, return_inverse=True)[1]
     weights, precision = np.zeros(len(groups) + 1), np.ones(len(groups))
@@ -212,7 +210,7 @@ def _fit(basis: Basis, sources: list[_Source], keys: list[jax.Array], runs: int)
     surest = np.zeros(len(sparse))
     part = curvature[np.ix_(sure, sure)]
     surest[sure] = _shrunk(part, target[sure], own[sure[1:]], np.arange(sure.sum() - 1))[0]
-    return [weights, sparse, surest]
+    return [surest, sparse, weights]
 
 
 def _shrunk(
