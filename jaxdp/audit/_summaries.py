@@ -57,6 +57,7 @@ class Summary:
 
     @property
     def size(self) -> int:
+        """Scalars in the summary."""
         return sum(np.size(leaf) for leaf in self.arguments) + sum(np.size(leaf) for _, leaf in self.constants)
 
 

@@ -94,7 +94,7 @@ def learned_score(
     tried = [(*_calibrate(*pair), weights) for *pair, weights in zip(*found, models, strict=True)]
     # The sparsest of those that are about as good: equal outputs of few values keep equal scores.
     top = max(fit for fit, *_ in tried) - _MARGIN
-    shift, stretch, weights = next(rest for fit, *rest in tried if fit >= top)
+    _, shift, stretch, weights = next(each for each in tried if each[0] >= top)
     chosen = np.abs(weights[1:]) > _NEGLIGIBLE
     basis, weights = basis.only(chosen), np.concatenate([weights[:1], weights[1:][chosen]])
 

@@ -167,7 +167,7 @@ class _Search:
 
     def __init__(self, evaluate: Callable, divergence: Any, adjacency: Adjacency, rng: Any, budget: int):
         self.evaluate, self.adjacency, self.rng, self.budget, self.used = evaluate, adjacency, rng, budget, 0
-        self.slope = None if divergence is None else jax.jit(jax.value_and_grad(divergence, argnums=(0, 1)))
+        self.slope: Any = None if divergence is None else jax.jit(jax.value_and_grad(divergence, argnums=(0, 1)))
         self.pairs: dict[Any, tuple] = {}
         self.values: dict[Any, float] = {}
 
