@@ -58,7 +58,11 @@ def test_known_values_of_claims():
         (lambda: Claim.approximate(1.0, 1.0, neighbours="x"), "delta must lie in .*got 1.0"),
         (lambda: Claim.gaussian(float("nan"), neighbours="x"), "mu must lie in .*got nan"),
         (lambda: Claim.pure(1.0, neighbours=""), "neighbours must say in words .*got ''"),
-        (lambda: Claim.f_dp(lambda a: 1.0 - 0.5 * a, neighbours="x"), "at most 1 - a"),
+        (lambda: Claim.f_dp(lambda a: 1.0 - 0.5 * a, neighbours="x"), "curve must be convex"),
+        (lambda: Claim.f_dp(lambda a: 1.0 - 2.0 * a, neighbours="x"), "curve must be convex"),
+        (lambda: Claim.f_dp(lambda a: np.where(a < 0.5, 0.4, 0.0), neighbours="x"), "curve must be convex"),
+        (lambda: Claim.f_dp(lambda a: max(0.0, 1.0 - a), neighbours="x"), "curve must map an array .*ValueError"),
+        (lambda: Claim.f_dp(lambda a: 0.0, neighbours="x"), "one of its shape"),
         (lambda: Claim.f_dp(3.0, neighbours="x"), "curve must be a function .*got 3.0"),
     ],
 )
@@ -124,9 +128,26 @@ def test_gaussian_claims(key):
     assert examine(key, normal, loose, [(0.0, 1.0)], num_samples=200_000).refuted
 
 
-def test_the_screen_alone_refutes_what_has_no_noise(key):
+def rare_lie(key, bit):
+    return bit ^ (jax.random.uniform(key, (), jnp.float32) < np.float32(np.exp(-12.0)))
+
+
+def scaled_afterwards(key, value):
+    return np.float32(2) * (value + jax.random.laplace(key, (), jnp.float32))
+
+
+@pytest.mark.parametrize(
+    "sound, epsilon, pair", [(rare_lie, 12.0, (False, True)), (scaled_afterwards, 1.0, (0.0, 1.0))]
+)
+def test_what_a_screen_sees_refutes_nothing(key, sound, epsilon, pair):
+    claim = Claim.pure(epsilon, neighbours="x")
+    found = examine(key, sound, claim, [tuple(map(np.asarray, pair))], num_samples=10_000, sensitivity=1.0)
+    assert found.findings and not found.refuted
+
+
+def test_no_noise_at_all_is_refuted(key):
     found = examine(key, lambda key, value: jnp.float32(2) * value, PURE, [(0.0, 0.0), (0.0, 1.0)], num_samples=1000)
-    assert found.refuted and any(finding.check == "noise" and finding.violation for finding in found.findings)
+    assert found.report.refuted and found.findings[0].check == "noise"
 
 
 def test_python_callables(key):

@@ -208,6 +208,27 @@ def test_the_report_is_certified_again_from_its_json(report):
         AuditReport.from_json(json.dumps({name: value for name, value in found.items() if name != "hits"}))
 
 
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (dict(hits=10**9), "hits must be whole numbers"),
+        (dict(hits=1.5), "hits must be whole numbers"),
+        (dict(other_hits="5"), "other_hits must be whole numbers"),
+        (dict(confidence=2), "confidence must be a number"),
+        (dict(confidence=0), "confidence must be a number"),
+        (dict(delta=-1), "delta must be a number"),
+        (dict(epsilon="x"), "epsilon must be a number"),
+        (dict(test="foo"), "test must be one of"),
+        (dict(nested_hits=[1]), "equally long"),
+        (dict(nested_hits=3), "nested_hits must be a list"),
+        (dict(runs=800_000), "fair coins"),
+    ],
+)
+def test_files_that_no_audit_wrote_are_not_certified(report, change, message):
+    with pytest.raises(ValueError, match=message):
+        AuditReport.from_json(json.dumps({**json.loads(report.to_json()), **change}))
+
+
 def test_the_report_in_words(report):
     text = str(report)
     assert "not refuted: certified epsilon >= 1.0" in text and ", claimed 2" in text

@@ -162,7 +162,7 @@ def test_the_last_bits_of_a_score_are_no_event(key):
     [
         (dict(score=3.0), "score must be a function of one output, got 3.0"),
         (dict(score=lambda output: output), r"score must return one real number, got bool of shape \(\)"),
-        (dict(resolution=0.0), "resolution must be positive and finite, got 0.0"),
+        (dict(resolution=0.0), "resolution must lie in .* got 0.0"),
         (dict(test="bootstrap"), "test must be one of clopper-pearson, label, got 'bootstrap'"),
         (dict(test="label", delta=0.1), "test 'label' needs a delta near 0 .* got delta 0.1"),
     ],
@@ -192,23 +192,23 @@ def doubled(key, value):
 
 
 @pytest.mark.parametrize(
-    "target, check, violation, text",
+    "target, check, text",
     [
-        (twice, "keys", True, "a key is consumed twice"),
-        (noiseless, "noise", True, "differs between the inputs: no noise"),
-        (undefined, "finite", False, "0.00% of the outputs on the summary and 100.00% on the neighbour"),
-        (doubled, "sensitivity", True, "differ by 2, the declared sensitivity is 1"),
-        (Batched(lambda key, value, n: 2 * value + uniform(key, (n,))), "sensitivity", True, "differ by 2"),
-        (jaxdp.Laplace(0.25, 1.0), "sensitivity", True, "differ by 1, the declared sensitivity is 0.25"),
-        (Foreign(lambda value: value), "noise", True, "no noise"),
+        (twice, "keys", "a key is consumed twice"),
+        (noiseless, "noise", "little or no noise"),
+        (undefined, "finite", "0.00% of the outputs on the summary and 100.00% on the neighbour"),
+        (doubled, "sensitivity", "differ by 2, the declared sensitivity is 1"),
+        (Batched(lambda key, value, n: 2 * value + uniform(key, (n,))), "sensitivity", "differ by 2"),
+        (jaxdp.Laplace(0.25, 1.0), "sensitivity", "differ by 1, the declared sensitivity is 0.25"),
+        (Foreign(lambda value: value), "noise", "little or no noise"),
     ],
 )
-def test_the_screen_finds(key, target, check, violation, text):
+def test_the_screen_finds(key, target, check, text):
     declared = None if hasattr(target, "sensitivity") else 1.0
     found = {
         finding.check: finding for finding in screen(key, target, np.float32(0), np.float32(1), sensitivity=declared)
     }
-    assert found[check].violation == violation and text in found[check].text
+    assert text in found[check].text
 
 
 def test_the_screen_is_silent_on_sound_mechanisms(key):

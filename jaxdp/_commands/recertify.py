@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     for stored in reports:
         report = (SequentialReport if "stages" in stored else AuditReport).from_json(json.dumps(stored))
         name = stored.get("name", report.mechanism)
-        certified, claimed = float(report.epsilon_lower), float(stored.get("epsilon_lower", report.epsilon_lower))
+        certified, claimed = float(report.epsilon_lower), _stated(stored, report.epsilon_lower)
         same = abs(certified - claimed) <= _SLACK * max(1.0, certified)
         note = "" if same else f"; THE FILE STATES {claimed:.6g}"
         print(f"{name}: {report.verdict}{note}")
@@ -40,10 +40,19 @@ def run(args: argparse.Namespace) -> int:
 def _reports(found: Any) -> Iterator[dict[str, Any]]:
     """The reports in a report, an examination or the file of a table."""
     if isinstance(found, dict):
-        if "audits" in found:
+        if isinstance(found.get("audits"), list):
             for entry in found["audits"]:
                 yield from _reports(entry)
         elif "report" in found:
             yield from _reports(found["report"])
         elif "epsilon" in found:
             yield found
+
+
+def _stated(stored: dict[str, Any], certified: float) -> float:
+    """The certificate that the file states, if it states one."""
+    value = stored.get("epsilon_lower", certified)
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"epsilon_lower must be a number, got {value!r}") from error

@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxdp._progress import Progress
 from jaxdp.audit import Claim, Foreign, examine
-from jaxdp.audit.screen import one_line
+from jaxdp.audit.targets import one_line
 
 __all__ = ["KINDS", "run"]
 

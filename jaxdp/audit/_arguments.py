@@ -14,6 +14,7 @@ from jaxdp.audit.targets import Batched, Foreign
 
 __all__ = [
     "check_claim",
+    "check_concrete",
     "check_devices",
     "check_number",
     "check_samples",
@@ -31,10 +32,18 @@ def check_samples(value: Any) -> int:
     return int(value)
 
 
+def check_concrete(*inputs: Any) -> None:
+    """Refuses traced inputs: an audit decides on the host, between calls of its compiled programs."""
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree_util.tree_leaves(inputs)):
+        raise ValueError(
+            "key and inputs must be concrete: an audit does not run inside of jit, vmap or scan, got tracers"
+        )
+
+
 def check_share(name: str, value: Any) -> float:
     """A number strictly between 0 and 1."""
     number = check_number(name, value)
-    if not 0.0 < number < 1.0:
+    if not 0.0 < number < 1.0 or not 0.0 < 1.0 - number < 1.0:
         raise ValueError(f"{name} must lie strictly between 0 and 1, got {value!r}")
     return number
 
@@ -42,7 +51,7 @@ def check_share(name: str, value: Any) -> float:
 def check_number(name: str, value: Any) -> float:
     """A concrete real number as a float."""
     try:
-        number = math.nan if isinstance(value, str) else float(value)
+        number = math.nan if isinstance(value, str | bool | np.bool_) else float(value)
     except (TypeError, ValueError):
         number = math.nan
     if math.isnan(number):

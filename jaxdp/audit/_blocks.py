@@ -28,7 +28,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxdp.audit import _codes
 from jaxdp.audit._outputs import Layout
 from jaxdp.audit._summaries import Summary
-from jaxdp.audit.targets import Batched
+from jaxdp.audit.targets import Batched, one_line
 
 __all__ = ["BLOCK", "Choice", "Engine", "Totals", "part_keys", "placement", "replicate", "to_host"]
 
@@ -78,7 +78,12 @@ class Engine:
     ):
         self.run, self.summary, self.devices, self.batched = run, summary, devices, isinstance(run, Batched)
         self.mesh = Mesh(np.array(devices), ("devices",))
-        self.layout = Layout.of(jax.eval_shape(self._one, key, summary.arguments), name, bits)
+        try:
+            one = jax.eval_shape(self._one, key, summary.arguments)
+        except (TypeError, OverflowError, jax.errors.JAXTypeError, jax.errors.JAXIndexError) as error:
+            wanted = "a pure JAX function (key, summary) -> arrays that vmaps over keys, or a Foreign function"
+            raise ValueError(f"mechanism must be {wanted} ({one_line(error)})") from error
+        self.layout = Layout.of(one, name, bits)
         width = max(self.layout.size, summary.size)
         cpu = devices[0].platform == "cpu"
         room = _power_of_two(_SCALARS_AT_ONCE["cpu" if cpu else "other"] // width)

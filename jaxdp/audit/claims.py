@@ -11,9 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import optimize, special
 
+from jaxdp.audit.targets import one_line
+
 __all__ = ["Claim"]
 
-_GRID = np.concatenate([np.geomspace(1e-12, 1e-3, 400), np.linspace(1e-3, 1.0, 2000)])
+_GRID = np.concatenate([np.geomspace(1e-12, 1e-3, 400), np.linspace(1e-3, 1.0, 2000)[1:]])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,9 +73,20 @@ class Claim:
         """
         if not callable(curve):
             raise ValueError(f"curve must be a function of an array, got {curve!r}")
-        values = np.asarray(curve(_GRID), np.float64)
-        if values.shape != _GRID.shape or not np.all(values <= 1.0 - _GRID + 1e-12) or np.any(np.diff(values) > 1e-12):
-            raise ValueError("curve must be nonincreasing and at most 1 - a at every a in [0, 1], got one that is not")
+        try:
+            values = np.asarray(curve(_GRID), np.float64)
+        except Exception as error:
+            raise ValueError(f"curve must map an array in [0, 1] to one of its shape ({one_line(error)})") from error
+        if values.shape != _GRID.shape:
+            raise ValueError(f"curve must map an array to one of its shape {_GRID.shape}, got {values.shape}")
+        slopes = np.diff(values) / np.diff(_GRID)
+        inside = np.all(values >= 0.0) and np.all(values <= 1.0 - _GRID + 1e-12)
+        # Rounding of the values, over steps as small as 1e-13.
+        rounding = 1e-13 / np.diff(_GRID)[1:] + 1e-13 / np.diff(_GRID)[:-1]
+        if not inside or not np.all(slopes <= 1e-12) or not np.all(np.diff(slopes) >= -rounding - 1e-9):
+            raise ValueError(
+                "curve must be convex, nonincreasing and in [0, 1 - a] at every a in [0, 1], got one that is not"
+            )
         epsilon = _real("epsilon", epsilon, 0.0, math.inf)
         claim = cls("f-dp", _words(neighbours), epsilon, curve=curve)
         return dataclasses.replace(claim, delta=float(claim.profile(epsilon)))

@@ -54,9 +54,8 @@ class Examination:
 
     @property
     def refuted(self) -> bool:
-        """Whether a finding, an exact loss or the certificate contradicts the claim."""
-        seen = any(finding.violation for finding in self.findings)
-        return seen or self._above or self.report.refuted or self.curve_refuted
+        """Whether an exact loss or the certificate contradicts the claim; what a screen sees is only a hint."""
+        return self._above or self.report.refuted or self.curve_refuted
 
     @property
     def _above(self) -> bool:
@@ -74,9 +73,6 @@ class Examination:
             return (
                 f"refuted at confidence {self.report.confidence:.12g}: the counts lie below the claimed trade-off curve"
             )
-        for finding in self.findings:
-            if finding.violation:
-                return f"refuted by the screen: {finding.text}"
         if self.exact:
             loss = f"the exact loss is {max(self.exact):.6g}, claimed {self.report.epsilon:.6g}"
             return f"exactly verified for these inputs, others may lose more: {loss}; {self.report.verdict}"
@@ -168,8 +164,7 @@ def examine(
     findings: dict[str, Finding] = {}
     for pair in pairs[:16]:
         for finding in screen(screening, mechanism, *pair, sensitivity=sensitivity):
-            if finding.check not in findings or finding.violation > findings[finding.check].violation:
-                findings[finding.check] = finding
+            findings.setdefault(finding.check, finding)
     losses = [_loss(mechanism, pair, claim.delta) for pair in pairs] if _has_law(mechanism) else []
     predicted: list[float] = []
     settings: dict[str, Any] = dict(epsilon=claim.epsilon, delta=claim.delta, devices=devices)

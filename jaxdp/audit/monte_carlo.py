@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -100,6 +99,7 @@ def monte_carlo(
     """
     started = time.perf_counter()
     _check.key(key)
+    _arguments.check_concrete(key, summary, neighbour)
     num_samples = _arguments.check_samples(num_samples)
     confidence = _arguments.check_share("confidence", confidence)
     if selection is None:
@@ -114,8 +114,8 @@ def monte_carlo(
     if score is not None and isinstance(mechanism, Foreign):
         raise ValueError(f"score must be None for a Foreign function, got {score!r}")
     resolution = _arguments.check_number("resolution", resolution)
-    if not 0.0 < resolution < math.inf:
-        raise ValueError(f"resolution must be positive and finite, got {resolution!r}")
+    if not 1e-30 <= resolution <= 1e30:
+        raise ValueError(f"resolution must lie in [1e-30, 1e30], got {resolution!r}")
     pilot = min(max(round(selection * num_samples), 2), num_samples - 1)
     runs = num_samples - pilot
     test = _arguments.check_test(test, delta, runs, 1.0 - confidence)

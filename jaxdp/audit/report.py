@@ -187,8 +187,13 @@ class AuditReport:
         if missing:
             raise ValueError(f"the report lacks {', '.join(missing)}")
         stored = {field.name: found[field.name] for field in fields if field.name in found}
-        stored |= {name: tuple(stored.get(name, ())) for name in ("nested_hits", "nested_other_hits")}
-        return cls(**stored)
+        for name in ("nested_hits", "nested_other_hits"):
+            if not isinstance(stored.get(name, []), list):
+                raise ValueError(f"{name} must be a list, got {stored[name]!r}")
+            stored[name] = tuple(stored.get(name, ()))
+        report = cls(**stored)
+        _require_possible(report)
+        return report
 
     def __str__(self) -> str:
         rows = {
@@ -202,6 +207,33 @@ class AuditReport:
             "verdict": self.verdict,
         }
         return "\n".join(f"{name:10} {text}" for name, text in rows.items())
+
+
+def _require_possible(report: AuditReport) -> None:
+    """Refuses what no audit can have written: a forged or damaged file must not be certified."""
+    for name, low, high in (("confidence", 0.0, 1.0), ("delta", 0.0, 1.0), ("epsilon", 0.0, math.inf)):
+        value = getattr(report, name)
+        good = isinstance(value, int | float) and not isinstance(value, bool) and low <= value < high
+        if not good or (name == "confidence" and not 0.0 < 1.0 - value < 1.0):
+            raise ValueError(f"{name} must be a number in [{low:g}, {high:g}), got {value!r}")
+    if report.test not in _certificates.TESTS:
+        raise ValueError(f"test must be one of {', '.join(_certificates.TESTS)}, got {report.test!r}")
+    for name, total, hits in (
+        ("hits", report.runs, (report.hits, *report.nested_hits)),
+        ("other_hits", report.other_runs, (report.other_hits, *report.nested_other_hits)),
+    ):
+        counts = (total, *hits)
+        if not all(isinstance(count, int) and not isinstance(count, bool) and 0 <= count <= total for count in counts):
+            raise ValueError(f"{name} must be whole numbers from 0 to the number of runs, got {hits!r} of {total!r}")
+    if len(report.nested_hits) != len(report.nested_other_hits):
+        lengths = len(report.nested_hits), len(report.nested_other_hits)
+        raise ValueError(f"nested_hits and nested_other_hits must be equally long, got {lengths}")
+    both = report.runs + report.other_runs
+    # Nine standard deviations of fair coins.
+    if report.test == _certificates.LABEL and abs(report.runs - report.other_runs) > 9.0 * math.sqrt(both):
+        raise ValueError(
+            f"runs must be shared by fair coins for the label test, got {report.runs} and {report.other_runs}"
+        )
 
 
 def _log_ratio(one: float, other: float) -> float:

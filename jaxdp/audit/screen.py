@@ -1,4 +1,4 @@
-"""Checks that need no statistics: keys used twice, no noise, non-finite outputs, sensitivity by replay."""
+"""Hints that need no statistics: keys used twice, no noise, non-finite outputs, sensitivity by replay."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from jaxdp import _check
-from jaxdp.audit.targets import Batched, Foreign
+from jaxdp.audit.targets import Batched, Foreign, one_line
 
 __all__ = ["Finding", "screen"]
 
@@ -21,16 +21,14 @@ _ROUNDING = 1e-5
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One thing that a screen saw.
+    """One thing that a screen saw: a reason to look, never a refutation.
 
     Attributes:
         check: "keys", "noise", "finite" or "sensitivity".
-        violation: Whether it alone contradicts the claim; otherwise it is a reason to look.
         text: What was seen, in one sentence.
     """
 
     check: str
-    violation: bool
     text: str
 
 
@@ -43,7 +41,11 @@ def screen(
     noise        the output is the same for every key;
     finite       NaN or infinite outputs, and whether their share depends on the input;
     sensitivity  replay: the same keys on both inputs. Where the outputs differ by a constant, the mechanism adds noise
-                 to a value, and the constant is how far the value moved; compared with the declared sensitivity.
+                 to a value, and the constant is how far the value moved: in L1 norm, and in the units of the output,
+                 which is compared with the declared sensitivity.
+
+    None of this contradicts a claim by itself: a value may be scaled after the noise, noise may be rare, a sensitivity
+    may be meant in another norm. That takes laws or counts.
 
     Args:
         key: One typed key. Consumed.
@@ -53,7 +55,7 @@ def screen(
         sensitivity: Declared L1 sensitivity; by default the mechanism's attribute of that name, if it has one.
 
     Returns:
-        The findings; an empty tuple says nothing about the claim.
+        The findings; an empty tuple says nothing about the claim either.
 
     Raises:
         ValueError: The mechanism cannot be run.
@@ -75,12 +77,6 @@ def screen(
     return tuple(found)
 
 
-def one_line(error: BaseException) -> str:
-    """Type and first line of an error."""
-    lines = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {lines[0]}"
-
-
 def _run(mechanism: Any) -> Callable:
     return mechanism if isinstance(mechanism, Batched) else getattr(mechanism, "sample", mechanism)
 
@@ -92,7 +88,7 @@ def _reused_keys(key: jax.Array, mechanism: Any, summary: Any) -> list[Finding]:
         with jax.debug_key_reuse(True):
             jax.eval_shape(jax.jit(lambda key: run(key, *arguments[1:])), jax.random.clone(key))
     except jax.errors.KeyReuseError as error:
-        return [Finding("keys", True, f"a key is consumed twice, so that noise repeats ({one_line(error)})")]
+        return [Finding("keys", f"a key is consumed twice, so that noise repeats ({one_line(error)})")]
     return []
 
 
@@ -118,8 +114,8 @@ def _constant(one: list[np.ndarray], other: list[np.ndarray]) -> list[Finding]:
     if not all(np.array_equal(leaf[1:], leaf[:-1], equal_nan=leaf.dtype.kind == "f") for leaf in one + other):
         return []
     if all(np.array_equal(a[0], b[0], equal_nan=a.dtype.kind == "f") for a, b in zip(one, other, strict=True)):
-        return [Finding("noise", False, "the output is constant, and the same on both inputs: nothing can be learned")]
-    return [Finding("noise", True, "the output is the same for every key, and differs between the inputs: no noise")]
+        return [Finding("noise", "the output was the same in all runs on both inputs: nothing can be learned")]
+    return [Finding("noise", "the output was the same in all runs, and another on the other input: little or no noise")]
 
 
 def _nonfinite(one: list[np.ndarray], other: list[np.ndarray]) -> list[Finding]:
@@ -130,7 +126,7 @@ def _nonfinite(one: list[np.ndarray], other: list[np.ndarray]) -> list[Finding]:
     if not any(shares):
         return []
     text = f"{shares[0]:.2%} of the outputs on the summary and {shares[1]:.2%} on the neighbour are NaN or infinite"
-    return [Finding("finite", False, text)]
+    return [Finding("finite", text)]
 
 
 def _replayed(one: list[np.ndarray], other: list[np.ndarray], sensitivity: Any) -> list[Finding]:
@@ -152,4 +148,4 @@ def _replayed(one: list[np.ndarray], other: list[np.ndarray], sensitivity: Any) 
     if not math.isfinite(declared) or distance <= declared * (1.0 + 1e-3):
         return []
     text = f"with the same noise the outputs differ by {distance:.6g}, the declared sensitivity is {declared:.6g}"
-    return [Finding("sensitivity", True, text)]
+    return [Finding("sensitivity", text)]

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-__all__ = ["Batched", "Foreign"]
+__all__ = ["Batched", "Foreign", "one_line"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,3 +70,9 @@ class Foreign:
     function: Callable[..., Any]
     batched: bool = False
     seeded: bool = False
+
+
+def one_line(error: BaseException) -> str:
+    """Type and first line of an error."""
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0]}"
