@@ -8,6 +8,8 @@ import pytest
 from jaxdp.audit import Batched, Claim, Foreign, examine, monte_carlo
 from jaxdp.audit.learned import learned_score
 
+pytestmark = pytest.mark.slow
+
 RUNS = 2**15
 ONE, OTHER = np.float32([1, 0, 1, 0]), np.float32([0, 1, 0, 1])
 
