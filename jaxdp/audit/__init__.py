@@ -1,4 +1,11 @@
-"""Audits: what a mechanism loses, computed from its laws or certified from its samples."""
+"""Audits: what a mechanism loses, computed from its laws or certified from its samples.
+
+Start with `examine`, the whole audit of a `Claim` on several pairs of inputs. Its parts: `screen` (hints), `exact` and
+`privacy_profile` (from laws), `monte_carlo` (from samples, in a fixed number of runs). Beside it: `sequential` (any
+number of runs), `search` (for the worst pair, among the neighbours of `ReplaceOne`, `ChangeOne`, `ChangeEvery` and
+`AddRemove`), `learned_score` (events for black boxes with many numbers), `finite_precision` (all words of a sampler),
+`Batched` and `Foreign` (what can be audited), `plots`, `gaussian_lower` and `tradeoff` (what counts say besides).
+"""
 
 from jaxdp.audit import plots as plots
 from jaxdp.audit._finite_precision_report import FinitePrecisionReport as FinitePrecisionReport
