@@ -137,11 +137,12 @@ def scaled_afterwards(key, value):
 
 
 @pytest.mark.parametrize(
-    "sound, epsilon, pair", [(rare_lie, 12.0, (False, True)), (scaled_afterwards, 1.0, (0.0, 1.0))]
+    "sound, epsilon, pair",
+    [(rare_lie, 12.0, (False, True)), (scaled_afterwards, 1.0, (np.float32(0), np.float32(1)))],
 )
 def test_what_a_screen_sees_refutes_nothing(key, sound, epsilon, pair):
     claim = Claim.pure(epsilon, neighbours="x")
-    found = examine(key, sound, claim, [tuple(map(np.asarray, pair))], num_samples=10_000, sensitivity=1.0)
+    found = examine(key, sound, claim, [pair], num_samples=10_000, sensitivity=1.0)
     assert found.findings and not found.refuted
 
 
