@@ -19,6 +19,7 @@ __all__ = [
     "check_number",
     "check_samples",
     "check_share",
+    "check_stream",
     "check_test",
     "name_of",
     "sampler_of",
@@ -38,6 +39,20 @@ def check_concrete(*inputs: Any) -> None:
         raise ValueError(
             "key and inputs must be concrete: an audit does not run inside of jit, vmap or scan, got tracers"
         )
+
+
+def check_stream(mechanism: Any, score: Any, resolution: Any, progress: Any) -> float:
+    """Checks what the audits of samples have in common; the resolution as a float."""
+    if progress is not None and not callable(progress):
+        raise ValueError(f"progress must be a function of one number, got {progress!r}")
+    if score is not None and not callable(score):
+        raise ValueError(f"score must be a function of one output, got {score!r}")
+    if score is not None and isinstance(mechanism, Foreign):
+        raise ValueError(f"score must be None for a Foreign function, got {score!r}")
+    number = check_number("resolution", resolution)
+    if not 1e-30 <= number <= 1e30:
+        raise ValueError(f"resolution must lie in [1e-30, 1e30], got {resolution!r}")
+    return number
 
 
 def check_share(name: str, value: Any) -> float:

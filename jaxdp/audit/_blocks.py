@@ -183,8 +183,7 @@ class Engine:
     def _read(self, outputs: Any) -> tuple:
         """Coordinates, statistics and rows of a batch of outputs."""
         with self.layout.scope():
-            rows = (self.layout.rows(outputs),) if self.layout.tabled else ()
-            return self.layout.coordinates(outputs), self.layout.statistics(outputs), *rows
+            return self.layout.read(outputs)
 
     def _count_local(self, keys: jax.Array, arguments: tuple, choice: Choice, ids: jax.Array, plan: jax.Array):
         def codes(outputs: Any, choice: Choice) -> jax.Array:

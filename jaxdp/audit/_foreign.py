@@ -87,7 +87,7 @@ class ForeignEngine:
                 f"and {layouts[1].leaves}"
             )
         self.layout = layouts[0]
-        self._coded = jax.jit(self._codes)
+        self._coded = jax.jit(self.layout.read)
 
     def outputs(self, summary: Any, side: int, runs: int) -> Any:
         """Outputs of runs that no audit counts, as arrays."""
@@ -143,10 +143,6 @@ class ForeignEngine:
         padded = jax.tree_util.tree_map(lambda leaf: np.resize(leaf, (BLOCK, *leaf.shape[1:])), tree)
         with jax.default_device(self.devices[0]), self.layout.scope():
             return tuple(np.asarray(codes)[:runs] for codes in self._coded(padded))
-
-    def _codes(self, tree: Any) -> tuple[jax.Array, ...]:
-        rows = (self.layout.rows(tree),) if self.layout.tabled else ()
-        return self.layout.coordinates(tree), self.layout.statistics(tree), *rows
 
     def _call(self, summary: Any, place: tuple[int, int, int], runs: int) -> Any:
         """Outputs of `runs` calls, or of one batched call."""

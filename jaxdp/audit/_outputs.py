@@ -170,6 +170,11 @@ class Layout:
             columns += [column for leaf in real for column in _codes.lowest_bit(leaf, self.code).T]
         return jnp.stack(columns, axis=1) if columns else jnp.zeros((leaves[0].shape[0], 0), self.code)
 
+    def read(self, outputs: Any) -> tuple[jax.Array, ...]:
+        """Coordinates, statistics and, where whole outputs are a feature, rows of a batch of outputs."""
+        rows = (self.rows(outputs),) if self.tabled else ()
+        return self.coordinates(outputs), self.statistics(outputs), *rows
+
     def rows(self, outputs: Any) -> jax.Array:
         """Whole outputs as integers (n, words); masks are packed."""
         codes = [_codes.encode(leaf, self.code) for leaf in _flat(outputs)]

@@ -160,9 +160,11 @@ class Session:
         counts = self._count(part, (runs, runs), choice, (len(edges), padded.shape[1] + 1))
         return [counts[:, j, : len(each) + 1] for j, each in enumerate(edges)]
 
-    def _count(self, part: int, runs: tuple[int, int], choice: Any, shape: tuple[int, ...]) -> np.ndarray:
-        """Streams the runs of a part through the devices, both sides in turn, in calls of about a quarter second."""
-        totals, first, blocks, mean = Totals(shape), 0, -(-max(runs) // _blocks.BLOCK), sum(runs) // 2
+    def _count(
+        self, part: int, runs: tuple[int, int], choice: Any, shape: tuple[int, ...], first: int = 0
+    ) -> np.ndarray:
+        """Streams the runs of a part, from block `first` on, in calls of about a quarter second."""
+        totals, blocks, mean = Totals(shape), -(-max(runs) // _blocks.BLOCK), sum(runs) // 2
         while first < blocks:
             share = min(self.engines[0].share, -(-(blocks - first) // len(self.engines[0].devices)))
             compiled, started = self._compiled(), time.perf_counter()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
 
 from jaxdp.audit import _blocks, _session
-from jaxdp.audit._blocks import Totals
 from jaxdp.audit._events import Event
 
 __all__ = ["Stream"]
@@ -33,19 +31,9 @@ class Stream(_session.Session):
         hits = event.hits(self.certify(event, (runs, runs)))
         return np.diff(hits, axis=1, prepend=0, append=blocks * _blocks.BLOCK)
 
-    def _count(self, part: int, runs: Any, choice: Any, shape: tuple[int, ...]) -> np.ndarray:
+    def _count(self, part: int, runs: Any, choice: Any, shape: tuple[int, ...], first: int = 0) -> np.ndarray:
         if part != _session._CERTIFICATION:
-            return super()._count(part, runs, choice, shape)
-        totals, last = Totals(shape), runs[0] // _blocks.BLOCK
-        while self.counted < last:
-            share = min(self.engines[0].share, -(-(last - self.counted) // len(self.engines[0].devices)))
-            compiled, started = self._compiled(), time.perf_counter()
-            pending = [
-                engine.dispatch(self.keys, side, number, part, runs[number], self.counted, share, choice)
-                for number, (engine, side) in enumerate(zip(self.engines, self.sides, strict=True))
-            ]
-            for number, counters in enumerate(pending):
-                totals.add(number, counters)
-            self.engines[0].resize(share, time.perf_counter() - started - (self._compiled() - compiled))
-            self.counted = min(self.counted + share * len(self.engines[0].devices), last)
-        return totals.counts
+            return super()._count(part, runs, choice, shape, first)
+        counts = super()._count(part, runs, choice, shape, self.counted)
+        self.counted = runs[0] // _blocks.BLOCK
+        return counts

@@ -9,17 +9,18 @@ import numpy as np
 __all__ = ["exact", "privacy_profile"]
 
 
-def exact(mechanism: Any, summary: Any, neighbour: Any) -> float:
+def exact(mechanism: Any, summary: Any, neighbour: Any, *, delta: float | None = None) -> float:
     """The privacy loss of a mechanism on one pair of inputs, without sampling.
 
     It is the smallest epsilon for which the mechanism is (epsilon, delta)-DP on this pair, in both directions, with
-    the delta of `mechanism.privacy()`. It refutes a claim if it exceeds it (beyond 1e-12, the arithmetic), and never
+    a given delta. It refutes a claim if it exceeds it (beyond 1e-12, the arithmetic), and never
     proves one: other pairs may lose more.
 
     Args:
         mechanism: A mechanism with `law` and `privacy`.
         summary: One input.
         neighbour: A neighbouring input, by the mechanism's summary contract.
+        delta: Mass on which the loss may be exceeded; by default that of `mechanism.privacy()`.
 
     Returns:
         The loss; inf if outcomes of one input, of more mass than delta, are impossible under the other.
@@ -30,7 +31,7 @@ def exact(mechanism: Any, summary: Any, neighbour: Any) -> float:
         1.0
     """
     law, other = mechanism.law(summary), mechanism.law(neighbour)
-    delta = mechanism.privacy().delta
+    delta = mechanism.privacy().delta if delta is None else delta
     return float(np.maximum(law.loss_at(other, delta), other.loss_at(law, delta)))
 
 

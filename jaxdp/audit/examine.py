@@ -15,6 +15,7 @@ from jaxdp import _check
 from jaxdp.audit import _arguments
 from jaxdp.audit._session import Session
 from jaxdp.audit.claims import Claim
+from jaxdp.audit.exact import exact
 from jaxdp.audit.learned import learned_score
 from jaxdp.audit.monte_carlo import monte_carlo
 from jaxdp.audit.report import AuditReport
@@ -165,7 +166,7 @@ def examine(
     for pair in pairs[:16]:
         for finding in screen(screening, mechanism, *pair, sensitivity=sensitivity):
             findings.setdefault(finding.check, finding)
-    losses = [_loss(mechanism, pair, claim.delta) for pair in pairs] if _has_law(mechanism) else []
+    losses = [exact(mechanism, *pair, delta=claim.delta) for pair in pairs] if _has_law(mechanism) else []
     predicted: list[float] = []
     settings: dict[str, Any] = dict(epsilon=claim.epsilon, delta=claim.delta, devices=devices)
     if losses:
@@ -272,12 +273,6 @@ def _pairs(mechanism: Any, pairs: Any) -> list[tuple[Any, Any]]:
 
 def _has_law(mechanism: Any) -> bool:
     return hasattr(mechanism, "law") and hasattr(mechanism, "privacy")
-
-
-def _loss(mechanism: Any, pair: tuple[Any, Any], delta: float) -> float:
-    """The loss of a pair at the claimed delta, in the worse direction."""
-    law, other = (mechanism.law(side) for side in pair)
-    return float(np.maximum(law.loss_at(other, delta), other.loss_at(law, delta)))
 
 
 def _score(mechanism: Any, pair: tuple[Any, Any], log_ratio: Callable | None) -> Callable | None:

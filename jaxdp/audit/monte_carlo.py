@@ -12,7 +12,6 @@ from jaxdp import _check
 from jaxdp.audit import _arguments
 from jaxdp.audit._session import Session, sides
 from jaxdp.audit.report import AuditReport
-from jaxdp.audit.targets import Foreign
 
 __all__ = ["monte_carlo"]
 
@@ -107,15 +106,7 @@ def monte_carlo(
     selection = _arguments.check_share("selection", selection)
     run, (epsilon, delta) = _arguments.sampler_of(mechanism), _arguments.check_claim(mechanism, epsilon, delta)
     devices = _arguments.check_devices(devices)
-    if progress is not None and not callable(progress):
-        raise ValueError(f"progress must be a function of one number, got {progress!r}")
-    if score is not None and not callable(score):
-        raise ValueError(f"score must be a function of one output, got {score!r}")
-    if score is not None and isinstance(mechanism, Foreign):
-        raise ValueError(f"score must be None for a Foreign function, got {score!r}")
-    resolution = _arguments.check_number("resolution", resolution)
-    if not 1e-30 <= resolution <= 1e30:
-        raise ValueError(f"resolution must lie in [1e-30, 1e30], got {resolution!r}")
+    resolution = _arguments.check_stream(mechanism, score, resolution, progress)
     pilot = min(max(round(selection * num_samples), 2), num_samples - 1)
     runs = num_samples - pilot
     test = _arguments.check_test(test, delta, runs, 1.0 - confidence)

@@ -12,11 +12,10 @@ import numpy as np
 
 from jaxdp import _check
 from jaxdp.audit import _betting, _blocks, _predictor
-from jaxdp.audit._arguments import check_claim, check_devices, check_number, check_share, name_of, sampler_of
+from jaxdp.audit._arguments import check_claim, check_devices, check_share, check_stream, name_of, sampler_of
 from jaxdp.audit._betting import Stage
 from jaxdp.audit._sequential_report import SequentialReport
 from jaxdp.audit._stream import Stream
-from jaxdp.audit.targets import Foreign
 
 __all__ = ["SequentialReport", "sequential"]
 
@@ -108,13 +107,7 @@ def sequential(
     total = _pairs(max_samples)
     run, (epsilon, delta) = sampler_of(mechanism), check_claim(mechanism, epsilon, delta)
     devices = check_devices(devices)
-    _callable("progress", progress)
-    _callable("score", score)
-    if score is not None and isinstance(mechanism, Foreign):
-        raise ValueError(f"score must be None for a Foreign function, got {score!r}")
-    resolution = check_number("resolution", resolution)
-    if not 0.0 < resolution < math.inf:
-        raise ValueError(f"resolution must be positive and finite, got {resolution!r}")
+    resolution = check_stream(mechanism, score, resolution, progress)
     report = progress or (lambda share: None)
     target = -math.log(1.0 - confidence)
     epsilons = _betting.grid(epsilon)
@@ -229,11 +222,6 @@ def _pairs(value: Any) -> int:
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer) or not 100 <= value <= 2**45:
         raise ValueError(f"max_samples must be an integer from 100 to 2**45, got {value!r}")
     return int(value) // 2
-
-
-def _callable(name: str, value: Any) -> None:
-    if value is not None and not callable(value):
-        raise ValueError(f"{name} must be a function of one argument, got {value!r}")
 
 
 def _ints(array: Any) -> tuple:
