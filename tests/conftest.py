@@ -2,7 +2,7 @@
 
 Two legs are chosen from outside: JAX_ENABLE_X64=1 (read by JAX itself) runs the tests with 64-bit types, and
 `--tracer-leaks` wraps each test in jax.checking_leaks(), which is slow: use it with `-m leaks`.
-JAX's compilation cache on disk stays off. Repeated runs are several times faster with it:
+JAX's compilation cache on disk is off unless set, as CI does. Repeated runs are several times faster with it:
     export JAX_COMPILATION_CACHE_DIR=$PWD/.jax_cache JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0
 """
 
