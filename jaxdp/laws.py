@@ -48,7 +48,7 @@ class DiscreteLaw(Pickles):
         `jax.vmap(law.sample)(keys)` computes the table once and is the way to many releases on one data set.
         A law with NaN (bad traced parameters) gives -1 for integers, NaN for floats, False for booleans.
         """
-        return _sample(_check.key(key), random.counts(self.log_p), self.outcomes)
+        return _sample(_check.key(key), random.counts(self.log_p), self.outcomes, once=False)
 
     def log_prob(self, outcome: Any) -> jax.Array:
         """Log-probability of one outcome; -inf for what is not among the outcomes."""
@@ -211,9 +211,14 @@ def _equal_if_known(mine: Any, theirs: Any) -> bool:
     return _check.is_traced(mine) or _check.is_traced(theirs) or np.array_equal(mine, theirs)
 
 
-@jax.jit
-def _sample(key: jax.Array, weights: Any, outcomes: Any) -> Any:
-    index = random.invert(random.words(key, 0), weights)
+def sample_once(key: jax.Array, law: DiscreteLaw) -> Any:
+    """What `law.sample(key)` gives, faster where a law serves one release."""
+    return _sample(_check.key(key), random.counts(law.log_p), law.outcomes, once=True)
+
+
+@functools.partial(jax.jit, static_argnames="once")
+def _sample(key: jax.Array, weights: Any, outcomes: Any, *, once: bool) -> Any:
+    index = (random.invert_once if once else random.invert)(random.words(key, 0), weights)
     return jax.tree.map(lambda leaf: _row(leaf, index), outcomes)
 
 

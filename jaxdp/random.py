@@ -245,19 +245,20 @@ def counts(log_p: jax.Array) -> jax.Array:
     Each probability is rounded down, which keeps 1e-5 of relative precision down to 2^-46; the largest one takes
     what is left over, so that no rare outcome pays for the rounding of the others. All zero for a NaN law.
     """
-    p = jnp.exp(log_p)
-    valid = ~jnp.any(jnp.isnan(p))
-    whole = jnp.floor(jnp.where(valid, p, 0.0) * 2.0**63).astype(jnp.uint64)
-    rest = jnp.where(valid, jnp.uint64(2**63) - jnp.sum(whole, dtype=jnp.uint64), jnp.uint64(0))
-    return whole.at[argmax(whole)].add(rest)
+    p, valid = jnp.exp(log_p), ~jnp.any(jnp.isnan(log_p))
+    # In two words of 32 bits: there is no fast conversion to 64. What it makes of NaN does not matter.
+    high = jnp.floor(p * 2.0**31)
+    low = (p * 2.0**31 - high) * 2.0**32
+    whole = _join(high.astype(jnp.uint32), low.astype(jnp.uint32))
+    rest = jnp.uint64(2**63) - jnp.sum(whole, dtype=jnp.uint64)
+    extra = jnp.where(jax.lax.iota(jnp.int32, len(whole)) == argmax(whole), rest, jnp.uint64(0))
+    return jnp.where(valid, whole + extra, jnp.uint64(0))
 
 
 @float64
 def invert(pair: jax.Array, weights: jax.Array) -> jax.Array:
     """Indices (int32) with law weights / 2^63, from uint32 words of shape (2, ...); -1 if the weights are zero."""
-    cumulative = jnp.cumsum(weights, dtype=jnp.uint64)
-    high = (pair[0] & jnp.uint32(0x7FFFFFFF)).astype(jnp.uint64)
-    place = (high << jnp.uint64(32)) | pair[1].astype(jnp.uint64)
+    cumulative, place = jnp.cumsum(weights, dtype=jnp.uint64), _place(pair)
     # Counts the entries <= place, from the highest binary digit of the count down: one word of state an element,
     # 2.6 times faster than searchsorted. The padding is above every place.
     levels = len(weights).bit_length()
@@ -269,3 +270,30 @@ def invert(pair: jax.Array, weights: jax.Array) -> jax.Array:
 
     index = jax.lax.fori_loop(0, levels, descend, (place >> jnp.uint64(63)).astype(jnp.int32))
     return jnp.where(cumulative[-1] > 0, index, -1).astype(jnp.int32)
+
+
+@float64
+def invert_once(pair: jax.Array, weights: jax.Array) -> jax.Array:
+    """What `invert` gives for one pair of words, faster: sums of blocks, of which one is looked at more closely.
+
+    A cumulative table pays off only where many draws share it: it costs as much as all else of a release.
+    """
+    n = len(weights)
+    size = 2 ** ((n - 1).bit_length() // 2)
+    weights, place = jnp.pad(weights, (0, -n % size)), _place(pair)
+    totals = jnp.sum(weights.reshape(-1, size), axis=1, dtype=jnp.uint64)
+    ends = jnp.cumsum(totals, dtype=jnp.uint64)
+    block = jnp.minimum(jnp.sum(ends <= place, dtype=jnp.int32), len(totals) - 1)
+    part = jax.lax.dynamic_slice(weights, (block * size,), (size,))
+    inside = ends[block] - totals[block] + jnp.cumsum(part, dtype=jnp.uint64)
+    index = block * size + jnp.sum(inside <= place, dtype=jnp.int32)
+    return jnp.where(ends[-1] > 0, index, -1)
+
+
+def _place(pair: jax.Array) -> jax.Array:
+    """63 random bits."""
+    return _join(pair[0] & jnp.uint32(0x7FFFFFFF), pair[1])
+
+
+def _join(high: jax.Array, low: jax.Array) -> jax.Array:
+    return (high.astype(jnp.uint64) << jnp.uint64(32)) | low.astype(jnp.uint64)

@@ -311,6 +311,9 @@ def test_counts_of_special_laws():
         [2**62, 2**61, 1, 0, 1, 2**61 - 2],
         [2**32, 2**32 - 1, 1, 2**63 - 2**33],
         [1] * 20 + [2**63 - 20],
+        [0] * 16 + [2**62] * 2,
+        [2**53] * 1024,
+        [2**53] * 7 + [0] * 1026 + [2**53] * 1017,
     ],
 )
 def test_invert_at_every_border(weights):
@@ -323,11 +326,14 @@ def test_invert_at_every_border(weights):
         words[0] = words[0] & 0x7FFFFFFF | top_bit
         index = random.invert(words, np.array(weights, np.uint64))
         assert index.dtype == jnp.int32 and index.tolist() == expected
+        once = jax.vmap(random.invert_once, (1, None))(words, np.array(weights, np.uint64))
+        assert once.dtype == jnp.int32 and once.tolist() == expected
     assert all(weights[i] > 0 for i in expected)
 
 
 def test_invert_without_a_law():
     assert random.invert(np.full((2, 3), 5, np.uint32), np.zeros(4, np.uint64)).tolist() == [-1] * 3
+    assert int(random.invert_once(np.full(2, 5, np.uint32), np.zeros(4, np.uint64))) == -1
 
 
 # Transforms.

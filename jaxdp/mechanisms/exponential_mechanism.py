@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxdp._float64 import float64
 from jaxdp._mechanism import mechanism, static
-from jaxdp.laws import DiscreteLaw
+from jaxdp.laws import DiscreteLaw, sample_once
 from jaxdp.mechanisms import _selection
 from jaxdp.types import Privacy
 
@@ -73,7 +73,7 @@ class ExponentialMechanism:
         Raises:
             ValueError: For bad concrete parameters or shapes.
         """
-        return self.law(scores).sample(key)
+        return sample_once(key, self.law(scores))
 
     def law(self, scores: Any) -> DiscreteLaw:
         """The exact law of `sample(key, scores)`."""

@@ -12,7 +12,7 @@ from jaxdp import _check
 from jaxdp._float64 import float64, read
 from jaxdp._mechanism import mechanism
 from jaxdp.bounds import _output_bounds
-from jaxdp.laws import DiscreteLaw
+from jaxdp.laws import DiscreteLaw, sample_once
 from jaxdp.mechanisms import _on_bounds
 from jaxdp.types import Privacy
 
@@ -64,7 +64,7 @@ class InverseSensitivity:
         Raises:
             ValueError: For bad concrete parameters or shapes.
         """
-        return self.law(summary).sample(key)
+        return sample_once(key, self.law(summary))
 
     def law(self, summary: Any) -> DiscreteLaw:
         """The exact law of `sample(key, summary)`."""
