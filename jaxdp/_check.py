@@ -151,3 +151,16 @@ def count(name: str, value: Any, *, optional: bool = False) -> None:
         raise ValueError(f"{name} must be a positive integer, got {value!r}")
     if value >= 2**62:
         raise ValueError(f"{name} must be below 2^62, got 2^{math.log2(value):.0f}")
+
+
+def devices(value: Any) -> tuple[Any, ...]:
+    """The devices that are asked for, or all."""
+    try:
+        found = tuple(jax.devices() if value is None else value)
+    except TypeError:
+        found = ()
+    if not found or not all(isinstance(device, jax.Device) for device in found) or len(set(found)) < len(found):
+        raise ValueError(f"devices must be distinct JAX devices, at least one, got {value!r}")
+    if len({device.platform for device in found}) > 1:
+        raise ValueError(f"devices must be of one platform, got {value!r}")
+    return found

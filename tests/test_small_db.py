@@ -209,19 +209,19 @@ def test_tiles_cover_every_multiset_once(profiles, size):
     def sizes(half, k):
         return half.table.sum(axis=1) if half.counted else (half.table < k).sum(axis=1)
 
-    one, other = sizes(first, plan.split), sizes(second, profiles - plan.split)
-    seen = np.zeros((len(first.table), len(second.table)), int)
+    sizes = np.concatenate([sizes(first, plan.split), sizes(second, profiles - plan.split)])
+    assert plan.prefixes == len(first.table)
+    seen = np.zeros((len(sizes), len(sizes)), int)
     for part, tile in [(group, tile) for group in plan.groups for tile in group.tiles.tolist()]:
         row, height, column, length = tile
-        assert (
-            height <= part.rows
-            and length <= part.columns
-            and part.columns % plan.block[1] == 0 == part.rows % plan.block[0]
-        )
+        assert height <= part.rows and length <= part.columns
+        assert part.columns % plan.block[1] == 0 == part.rows % plan.block[0]
         block = slice(row, row + height), slice(column, column + length)
-        (seen.T if part.swapped else seen)[block] += 1
-        ends = (other, one) if part.swapped else (one, other)
-        assert np.all(ends[0][block[0], None] + ends[1][None, block[1]] == size)
+        seen[block] += 1
+        assert np.all(sizes[block[0], None] + sizes[None, block[1]] == size)
+    # A tile has prefixes and suffixes, in either order.
+    assert not seen[: plan.prefixes, : plan.prefixes].any() and not seen[plan.prefixes :, plan.prefixes :].any()
+    seen = seen[: plan.prefixes, plan.prefixes :] + seen[plan.prefixes :, : plan.prefixes].T
     assert seen.max() == 1 and seen.sum() == math.comb(size + profiles - 1, size)
     # Their base measure is that of tuples: it sums to k^m.
     total = np.sum(np.exp(first.log_base[:, None] + other_base(second))[seen == 1]) * math.factorial(size)
@@ -237,8 +237,10 @@ def test_integers_and_doubles_give_the_same_law(n, dtype):
     counts, workload = random_summary(8, 5, n=n, levels=7)
     mechanism = jaxdp.SmallDB(0.7, size=4)
     concrete, traced = mechanism.enumerate((counts, workload)), jax.jit(mechanism.enumerate)((counts, workload))
-    assert concrete.prefixes.dtype == dtype and traced.prefixes.dtype == jnp.float64
-    np.testing.assert_allclose(np.asarray(concrete.log_p), np.asarray(traced.log_p), rtol=1e-13)
+    assert concrete.dtype == dtype and traced.dtype == jnp.float64
+    integers, doubles = (np.asarray(each.weights).astype(float) for each in (concrete, traced))
+    np.testing.assert_allclose(integers, doubles, rtol=1e-12)
+    assert np.asarray(concrete.weights).sum() == 2**63 == np.asarray(concrete.cumulative)[-1]
     key = jax.random.key(5)
     np.testing.assert_array_equal(concrete.sample(key), traced.sample(key))
     law = mechanism.law((counts, workload))
@@ -273,7 +275,9 @@ def test_progress_changes_nothing_and_ends_at_one():
     mechanism = jaxdp.SmallDB(1.0, size=6)
     watched = mechanism.enumerate(summary, progress=shares.append)
     np.testing.assert_array_equal(watched.sample(jax.random.key(6)), mechanism.sample(jax.random.key(6), summary))
-    assert watched.log_normalizer == pytest.approx(float(mechanism.enumerate(summary).log_normalizer), rel=1e-14)
+    alone = mechanism.enumerate(summary, devices=jax.devices()[-1:])
+    np.testing.assert_array_equal(watched.weights, alone.weights)
+    assert watched.log_normalizer == alone.log_normalizer
     assert shares == sorted(shares) and shares[-1] == 1.0 and len(shares) > 1
 
 
@@ -335,6 +339,10 @@ def test_bad_summaries(key):
     ):
         with pytest.raises(ValueError, match=rf"^{words}"):
             mechanism.sample(key, bad)
+    good = counts, [[0.0, 1.0]]
+    for devices in ([], [1], jax.devices()[0], [jax.devices()[0]] * 2):
+        with pytest.raises(ValueError, match=r"^devices must be distinct JAX devices, at least one, got "):
+            mechanism.enumerate(good, devices=devices)
     with pytest.raises(ValueError, match=r"^queries must be concrete"):
         jax.jit(lambda queries: mechanism.sample(key, (counts, queries)))(jnp.array([[0.0, 1.0]]))
 

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxdp._check import devices as check_devices
 from jaxdp.audit import _certificates
 from jaxdp.audit.targets import Batched, Foreign
 
@@ -112,16 +113,6 @@ def check_test(test: Any, delta: float, runs: int, alpha: float) -> str:
         needs = "a delta near 0 and 32 certification runs"
         raise ValueError(f"test 'label' needs {needs}, got delta {delta!r} and {runs} runs")
     return test
-
-
-def check_devices(devices: Any) -> tuple[Any, ...]:
-    """The devices that are asked for, or all."""
-    found = tuple(jax.devices()) if devices is None else tuple(devices)
-    if not found or not all(isinstance(device, jax.Device) for device in found) or len(set(found)) < len(found):
-        raise ValueError(f"devices must be distinct JAX devices, at least one, got {devices!r}")
-    if len({device.platform for device in found}) > 1:
-        raise ValueError(f"devices must be of one platform, got {devices!r}")
-    return found
 
 
 def name_of(mechanism: Any) -> str:

@@ -6,73 +6,67 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxdp import random
 from jaxdp._float64 import float64
 
+FAN = 16
+"""Segments whose total has one cumulative sum."""
+_WORDS = 2
+"""Words of a half's scores that are fetched at once."""
 
-@float64(static_argnames=("shapes", "block", "counted", "split", "size"))
+
+@float64(static_argnames=("plan", "dtype", "counted", "size"))
 def draw(
     words: Any,
     law: Any,
-    bases: Any,
+    base: Any,
     groups: Any,
     tables: Any,
+    profiles: Any,
     elements: Any,
     multiplicities: Any,
     *,
-    shapes: tuple[tuple[int, int, bool], ...],
-    block: tuple[int, int],
+    plan: tuple[int, int, tuple[int, int], tuple[tuple[int, int], ...]],
+    dtype: np.dtype,
     counted: tuple[bool, bool],
-    split: int,
     size: int,
 ) -> jax.Array:
     """(|X|,) int32 counts that sum to `size`; -1 throughout where the law is NaN.
 
     Args:
-        words: uint32 words of shape (2,), (2,) and (2, size).
-        law: Log-probabilities of the segments, scores of prefixes (N, |Q|) and suffixes (|Q|, N'), and their factor.
-        bases: Log base measures of the prefixes and suffixes.
+        words: uint32 words of shape (2,), (2,) and (2, size). Without the last ones the tables must have counts and
+            profiles one element each.
+        law: Integer weights of the segments, cumulative sums of every FAN of them, scores of halves and their factor.
+        base: Log base measures of the halves.
         groups: Tiles of each group (T, 4).
         tables: Multisets of both halves.
+        profiles: (|X|,) profile of each element.
         elements: (|X|,) elements sorted by profile.
         multiplicities: (k,) elements of each profile.
-        shapes: Rows, columns and whether they are swapped, of each group.
-        block: Rows and columns of a segment.
+        plan: Profiles in the first half, number of prefixes, rows and columns of a segment and of each group's tiles.
+        dtype: Of the scores.
         counted: Whether the tables have counts.
-        split: Profiles in the first half.
         size: m.
     """
-    log_p, prefixes, suffixes, factor = law
-    segment = random.invert(words[0], random.counts(log_p))
-    row, column, step, height, length, swapped = _locate(segment, groups, shapes, block)
-    down, right = jax.lax.iota(jnp.int32, block[0]), step * jax.lax.iota(jnp.int32, block[1])
-    (many, queries), others = prefixes.shape, suffixes.shape[1]
-    # One flat table: gathering rows, or from two tables, is slow under vmap.
-    flat, base = jnp.concatenate([prefixes.reshape(-1), suffixes.reshape(-1)]), jnp.concatenate(bases)
-    rows = jnp.minimum(row + down, jnp.where(swapped, others, many) - 1)
-    columns = jnp.minimum(column + right, jnp.where(swapped, many, others) - 1)
-
-    def address(places: jax.Array, suffix: jax.Array) -> tuple[jax.Array, jax.Array]:
-        start = jnp.where(suffix, many * queries + places, places * queries)
-        return start, jnp.where(suffix, others, jnp.ones_like(row))
-
-    first, second = address(rows, swapped), address(columns, ~swapped)
-
-    def query(q: jax.Array, worst: jax.Array) -> jax.Array:
-        one, other = (flat[start + q.astype(jnp.int32) * stride] for start, stride in (first, second))
-        return jnp.maximum(worst, jnp.abs(one[:, None] - other[None]))
-
-    worst = jax.lax.fori_loop(1, queries, query, jnp.abs(flat[first[0]][:, None] - flat[second[0]][None]))
-    log_base = base[jnp.where(swapped, many, 0) + rows][:, None] + base[jnp.where(swapped, 0, many) + columns][None]
-    log_weight = log_base - factor * worst.astype(jnp.float64)
-    inside = (down < height)[:, None] & (right < length)[None]
+    (weights, cumulative, scores, factor), (split, prefixes, block, shapes) = law, plan
+    segment = _segment(words[0], weights, cumulative)
+    row, column, step, height, length = _locate(segment, groups, shapes, block)
+    down, right = jax.lax.iota(jnp.int32, block[0]), jax.lax.iota(jnp.int32, block[1])
+    rows, columns = row + down, column + step * right
+    worst = _largest_differences(scores, rows, columns, dtype).astype(jnp.float64)
+    log_weight = base[rows][:, None] + base[columns][None] - factor * worst
+    inside = (down < height)[:, None] & (step * right < length)[None]
     log_weight = jnp.where(inside, log_weight, -jnp.inf).reshape(-1)
     chosen = random.invert(words[1], random.counts(jax.nn.log_softmax(log_weight)))
     valid, place = (segment >= 0) & (chosen >= 0), jnp.maximum(chosen, 0)
     row, column = rows[place // block[1]], columns[place % block[1]]
-    members, number = _members(tables[0], jnp.where(swapped, column, row), split, counted[0], size)
-    suffix = jnp.where(swapped, row, column)
+    prefix, suffix = jnp.minimum(row, column), jnp.maximum(row, column) - prefixes
+    if len(words) == 2:
+        counts = jnp.concatenate([tables[0][prefix], tables[1][suffix]])[profiles]
+        return jnp.where(valid, counts, jnp.int32(-1))
+    members, number = _members(tables[0], prefix, split, counted[0], size)
     others, _ = _members(tables[1], suffix, len(multiplicities) - split, counted[1], size)
     slots = jax.lax.iota(jnp.int32, size)
     profile = jnp.where(slots < number, members, split + others[jnp.maximum(slots - number, 0)])
@@ -86,23 +80,64 @@ def draw(
     return jnp.where(valid, histogram, jnp.int32(-1))
 
 
+def _segment(pair: jax.Array, weights: Any, cumulative: Any) -> jax.Array:
+    """What `random.invert` finds, -1 for weights of zero: the FAN segments first, then one among them."""
+    place = (pair[0] & jnp.uint32(0x7FFFFFFF)).astype(jnp.uint64) << jnp.uint64(32) | pair[1].astype(jnp.uint64)
+    levels = len(cumulative).bit_length()
+    table = jnp.pad(cumulative, (0, 2**levels - len(cumulative)), constant_values=np.uint64(2**64 - 1))
+
+    def descend(i: jax.Array, index: jax.Array) -> jax.Array:
+        further = index + (jnp.int32(1) << (levels - 1 - i).astype(jnp.int32))
+        return jnp.where(table[further - 1] <= place, further, index)
+
+    start = (place >> jnp.uint64(63)).astype(jnp.int32)
+    group = jnp.minimum(jax.lax.fori_loop(0, levels, descend, start), len(cumulative) - 1)
+    before = jnp.where(group > 0, cumulative[jnp.maximum(group - 1, 0)], jnp.zeros_like(place))
+
+    def step(i: jax.Array, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        index, sum_ = state
+        sum_ = sum_ + weights[group * FAN + i.astype(jnp.int32)]
+        return index + (sum_ <= place).astype(jnp.int32), sum_
+
+    index, _ = jax.lax.fori_loop(0, FAN, step, (group * FAN, before))
+    return jnp.where(cumulative[-1] > 0, index, -1)
+
+
+def _largest_differences(words: Any, rows: jax.Array, columns: jax.Array, dtype: np.dtype) -> jax.Array:
+    """max_q |score of row - score of column|; whole stretches of words are fetched, which is many times faster."""
+    number = words.shape[1]
+    each = next(part for part in range(min(number, _WORDS), 0, -1) if number % part == 0)
+    stretches = words.reshape(-1, each)
+
+    def some(i: jax.Array) -> jax.Array:
+        one, other = (
+            jax.lax.bitcast_convert_type(stretches[half * (number // each) + i], dtype).reshape(len(half), -1)
+            for half in (rows, columns)
+        )
+        return jnp.max(jnp.abs(one[:, None] - other[None]), axis=2)
+
+    def further(i: jax.Array, worst: jax.Array) -> jax.Array:
+        return jnp.maximum(worst, some(i.astype(jnp.int32)))
+
+    return jax.lax.fori_loop(1, number // each, further, some(jnp.int32(0)))
+
+
 def _locate(
-    segment: jax.Array, groups: Any, shapes: tuple[tuple[int, int, bool], ...], block: tuple[int, int]
+    segment: jax.Array, groups: Any, shapes: tuple[tuple[int, int], ...], block: tuple[int, int]
 ) -> tuple[jax.Array, ...]:
-    """First row and column of a segment, step to the next column, rows and columns up to its ends, whether swapped."""
-    found = tuple(jnp.zeros_like(segment) for _ in range(6))
-    for (rows, columns, swapped), tiles in zip(shapes, groups, strict=True):
+    """First row and column of a segment, step to the next column, rows and columns up to its ends."""
+    found = tuple(jnp.zeros_like(segment) for _ in range(5))
+    for (rows, columns), tiles in zip(shapes, groups, strict=True):
         across, number = columns // block[1], (rows // block[0]) * (columns // block[1])
         place = jnp.clip(segment, 0, len(tiles) * number - 1)
         tile, rest = jnp.divmod(place, jnp.int32(number))
         down, right = jnp.divmod(rest, jnp.int32(across))
         down = down * block[0]
         row, height, column, length = (tiles.reshape(-1)[tile * 4 + i] for i in range(4))
-        step, swap = jnp.full_like(segment, across), jnp.full_like(segment, swapped)
-        here = row + down, column + right, step, height - down, length - right, swap
+        here = row + down, column + right, jnp.full_like(segment, across), height - down, length - right
         found = tuple(jnp.where(place == segment, new, old) for new, old in zip(here, found, strict=True))
         segment = segment - len(tiles) * number
-    return *found[:5], found[5] > 0
+    return found
 
 
 def _members(table: Any, row: jax.Array, k: int, counted: bool, size: int) -> tuple[jax.Array, jax.Array]:

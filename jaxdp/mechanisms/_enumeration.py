@@ -1,10 +1,10 @@
-"""The enumeration behind SmallDB: all multisets over profiles as pairs of halves, in tiles, in float64."""
+"""The enumeration behind SmallDB: all multisets over profiles as pairs of halves, in float64."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -13,15 +13,15 @@ import numpy as np
 from scipy.special import gammaln
 
 from jaxdp import _check, random
-from jaxdp._float64 import float64, read
+from jaxdp._float64 import argmax, float64, read
 from jaxdp._pickles import Pickles
 from jaxdp._progress import Progress
-from jaxdp.mechanisms import _multisets
-from jaxdp.mechanisms._draw import draw
+from jaxdp.mechanisms import _multisets, _tiles
+from jaxdp.mechanisms._draw import FAN, draw
 from jaxdp.workload import Workload, clean_counts
 
-_UNROLL = 8
-_STEPS = 50
+SCORES = {4: np.dtype(np.int16), 2: np.dtype(np.int32), 1: np.dtype(np.float64)}
+"""Types of scores by their number in a word."""
 _LONG = 2**32
 """Candidates times queries from which a terminal shows a bar: some seconds."""
 
@@ -32,13 +32,14 @@ class Enumeration(Pickles):
     """The law of SmallDB's release on one data set, for any number of candidates that can be enumerated.
 
     Attributes:
-        log_p: (segments,) log-probability of each segment: some pairs of a prefix and a suffix.
+        weights: (segments,) uint64 that sum to 2^63: the probability of each segment, some pairs of halves.
+        cumulative: Cumulative sums of every 16 of them.
         log_normalizer: log of the mean weight exp(-epsilon n error / 2) over all tuples in X^m.
         target: (|Q|,) m times the sums of the queries' numerators over the data.
         num_records: n.
-        prefixes: (N, |Q|) target less n times the sums over each prefix.
-        suffixes: (|Q|, N') n times the sums over each suffix.
-        factor: Weights are exp(-factor max_q |prefix - suffix|).
+        words: (halves, ...) uint64; their scores in one of the types of SCORES, several a word. Those of prefixes are
+            target less n times the sums over each, those of suffixes n times the sums.
+        factor: Weights are exp(-factor max_q |score of prefix - score of suffix|).
         workload: The queries.
         size: Records of a release.
 
@@ -49,12 +50,12 @@ class Enumeration(Pickles):
         (1000, 3)
     """
 
-    log_p: Any
+    weights: Any
+    cumulative: Any
     log_normalizer: Any
     target: Any
     num_records: Any
-    prefixes: Any
-    suffixes: Any
+    words: Any
     factor: Any
     workload: Workload = dataclasses.field(metadata={"static": True})
     size: int = dataclasses.field(metadata={"static": True})
@@ -63,20 +64,29 @@ class Enumeration(Pickles):
         """One release, (|X|,) int32 counts: a segment, a pair in it, and an element of each member's profile."""
         key = _check.key(key)
         plan, parts = _multisets.plan(self.workload.num_profiles, self.size), halves(self.workload, self.size)
+        words = random.words(key, 0), random.words(key, 1)
+        # Where profiles have one element each, the counts of profiles are the release.
+        if not all(half.counted for half in parts) or self.workload.num_profiles < self.workload.universe_size:
+            words = *words, random.words(key, 2, (self.size,))
         return draw(
-            (random.words(key, 0), random.words(key, 1), random.words(key, 2, (self.size,))),
-            (self.log_p, self.prefixes, self.suffixes, self.factor),
-            tuple(half.log_base for half in parts),
+            words,
+            (self.weights, self.cumulative, self.words, self.factor),
+            _base(self.workload, self.size),
             tuple(group.tiles for group in plan.groups),
             tuple(half.table for half in parts),
+            self.workload.profiles,
             self.workload.elements,
             self.workload.multiplicities,
-            shapes=tuple((group.rows, group.columns, group.swapped) for group in plan.groups),
-            block=plan.block,
+            plan=(plan.split, plan.prefixes, plan.block, tuple((group.rows, group.columns) for group in plan.groups)),
+            dtype=self.dtype,
             counted=tuple(half.counted for half in parts),
-            split=plan.split,
             size=self.size,
         )
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the scores: the narrowest one of SCORES that is exact, float64 for traced counts."""
+        return SCORES[_width(self.workload.num_queries) // self.words.shape[1]]
 
     def log_prob(self, histogram: Any) -> Any:
         """Log-probability of a released histogram, (|X|,); -inf for what does not have `size` records."""
@@ -90,56 +100,47 @@ class Enumeration(Pickles):
     def expected_error(self) -> Any:
         """Mean of the largest error of all queries, by a second enumeration. Not private."""
         plan = _multisets.plan(self.workload.num_profiles, self.size)
-        law = _orient(self.prefixes, self.suffixes, plan), self.factor, _bases(self.workload, self.size)
-        scores = [_weigh_group(*law, group, group.tiles, block=plan.block, mean=True) for group in plan.groups]
+        scores = _unpack(self.words, dtype=self.dtype)
+        totals = _tiles.weigh(scores, self.factor, _base(self.workload, self.size), plan, mean=True)
         scale = self.size * float(self.workload.denominator)
-        return read(_mean_error(scores, self.log_normalizer, self.num_records, scale))
+        return read(_mean_error(totals, self.log_normalizer, self.num_records, scale))
 
 
 def enumerate_candidates(
-    counts: Any, workload: Workload, epsilon: Any, size: int, progress: Callable[[float], Any] | None
+    counts: Any,
+    workload: Workload,
+    epsilon: Any,
+    size: int,
+    progress: Callable[[float], Any] | None,
+    devices: Sequence[Any] | None,
 ) -> Enumeration:
     """Sums up the weights of all candidates, segment by segment."""
     if progress is not None and not callable(progress):
         raise ValueError(f"progress must be a function of one number, got {progress!r}")
+    found = _check.devices(devices)
     k = workload.num_profiles
     _multisets.check_number(k, size, workload.num_queries)
     plan, largest = _multisets.plan(k, size), largest_sum(counts, workload, size)
-    target, num_records, prefixes, suffixes, factor = _sums(
-        counts,
+    target, num_records, scores, words, factor = _sums(
+        # Bound to no device, so that releases go where their keys are.
+        read(counts),
         workload.profiles,
         workload.profile_numerators,
-        _tables(workload, size),
-        epsilon,
+        *_tables(workload, size),
+        read(epsilon),
         size=size,
         denominator=workload.denominator,
-        dtype=np.dtype(np.int16 if largest < 2.0**15 else np.int32 if largest < 2.0**31 else np.float64),
+        dtype=SCORES[4 if largest < 2.0**15 else 2 if largest < 2.0**31 else 1],
     )
-    run = functools.partial(
-        _weigh_group, _orient(prefixes, suffixes, plan), factor, _bases(workload, size), block=plan.block
-    )
-    if any(map(_check.is_traced, (prefixes, factor))):
-        progress = None
-    elif progress is None and _multisets.number(k, size) * workload.num_queries >= _LONG:
-        progress = _bar()
-    if progress is None:
-        weights = [run(group, group.tiles) for group in plan.groups]
+    tiles = scores, factor, _base(workload, size), plan
+    if any(map(_check.is_traced, (scores, factor))):
+        totals = _tiles.weigh(*tiles)
     else:
-        weights, total, finished = [], sum(len(group.tiles) for group in plan.groups), 0
-        for group in plan.groups:
-            each = -(-len(group.tiles) // _STEPS)
-            # Tiles of no rows at the end, so that one program does for all steps.
-            tiles = np.pad(group.tiles, ((0, -len(group.tiles) % each), (0, 0))).reshape(-1, each, 4)
-            steps = []
-            for part in tiles:
-                steps.append(np.asarray(run(group, part)))
-                finished += each
-                progress(min(1.0, finished / total))
-            weights.append(np.concatenate(steps)[: len(group.tiles)])
-    log_p, log_normalizer = _normalize(weights)
-    return Enumeration(
-        log_p, log_normalizer, target, num_records, prefixes, suffixes, factor, workload=workload, size=size
-    )
+        if progress is None and _multisets.number(k, size) * workload.num_queries >= _LONG:
+            progress = _bar()
+        totals = _tiles.weigh_on(found, progress, *tiles)
+    law = *_normalize(totals), target, num_records, words, factor
+    return Enumeration(*law, workload=workload, size=size)
 
 
 def _bar() -> Callable[[float], Any]:
@@ -159,42 +160,36 @@ def halves(workload: Workload, size: int) -> tuple[_multisets.Half, _multisets.H
     return _multisets.half(many[:split], size), _multisets.half(many[split:], size)
 
 
-def _bases(workload: Workload, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Base measures: of a tuple |X|^-m, so of a multiset m! |X|^-m prod multiplicity^count / count!."""
+def _width(queries: int) -> int:
+    """Queries with those of no effect at the end, which fill words and the loop over queries."""
+    unit = 8 if queries > 4 else 4
+    return -(-queries // unit) * unit
+
+
+def _padding(workload: Workload, size: int) -> int:
+    """Halves of no effect at the end, so that a tile always fits."""
+    return max(group.columns for group in _multisets.plan(workload.num_profiles, size).groups)
+
+
+@functools.lru_cache(maxsize=8)
+def _base(workload: Workload, size: int) -> np.ndarray:
+    """Base measures of halves: of a tuple |X|^-m, so of a multiset m! |X|^-m prod multiplicity^count / count!."""
     constant = float(gammaln(size + 1.0) - size * np.log(workload.universe_size))
     first, second = halves(workload, size)
-    return first.log_base + constant, second.log_base
-
-
-def _orient(prefixes: Any, suffixes: Any, plan: _multisets.Plan) -> dict[bool, tuple[Any, Any]]:
-    """Both tables as rows and columns, as they are and swapped."""
-    swapped = any(group.swapped for group in plan.groups)
-    return {False: (prefixes, suffixes)} | ({True: (suffixes.T, prefixes.T)} if swapped else {})
-
-
-def _weigh_group(
-    sides: Any,
-    factor: Any,
-    bases: Any,
-    group: _multisets.Group,
-    tiles: Any,
-    *,
-    block: tuple[int, int],
-    mean: bool = False,
-) -> jax.Array:
-    shape = group.rows, group.columns
-    bases = bases[::-1] if group.swapped else bases
-    return _weigh(*sides[group.swapped], factor, *bases, tiles, shape=shape, block=block, mean=mean)
+    return np.concatenate([first.log_base + constant, second.log_base, np.zeros(_padding(workload, size))])
 
 
 @functools.lru_cache(maxsize=4)
 def _tables(workload: Workload, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Sums of the queries' numerators over all prefixes (N, |Q|) and suffixes (|Q|, N'); public."""
+    """Sums of the queries' numerators over all halves, negative for prefixes, and which are prefixes; public."""
     split = _multisets.plan(workload.num_profiles, size).split
     numerators, (first, second) = workload.profile_numerators, halves(workload, size)
-    dtype = np.int32 if size * workload.denominator < 2**31 else np.float64
-    sums = first.sums(numerators[:, :split]), second.sums(numerators[:, split:]).T
-    return tuple(np.ascontiguousarray(part, dtype) for part in sums)
+    sums = np.concatenate([-first.sums(numerators[:, :split]), second.sums(numerators[:, split:])])
+    largest = size * workload.denominator
+    dtype = SCORES[4 if largest < 2**15 else 2 if largest < 2**31 else 1]
+    padding = (0, _padding(workload, size)), (0, _width(workload.num_queries) - workload.num_queries)
+    sums = np.pad(sums.astype(dtype), padding)
+    return sums, np.arange(len(sums)) < len(first.table)
 
 
 def largest_sum(counts: Any, workload: Workload, size: int) -> float:
@@ -227,7 +222,8 @@ def _sums(
     counts: Any,
     profiles: Any,
     numerators: Any,
-    tables: Any,
+    sums: Any,
+    is_prefix: Any,
     epsilon: Any,
     *,
     size: int,
@@ -236,78 +232,41 @@ def _sums(
 ) -> tuple[jax.Array, ...]:
     numerators, counts = numerators.astype(jnp.float64), clean_counts(counts)
     n, target = jnp.sum(counts), numerators @ _profile_counts(counts, profiles, numerators.shape[1]) * float(size)
-    first, second = (table.astype(dtype) for table in tables)
-    prefixes, suffixes = target.astype(dtype)[None] - n.astype(dtype) * first, n.astype(dtype) * second
-    return target, n, prefixes, suffixes, factor(epsilon, float(size * denominator), n)
+    ends = jnp.pad(target.astype(dtype), (0, sums.shape[1] - len(target)))
+    ends = jnp.where(is_prefix[:, None], ends[None], jnp.zeros_like(ends)[None])
+    scores = ends + n.astype(dtype) * sums.astype(dtype)
+    per = 8 // dtype.itemsize
+    words = scores.reshape(len(scores), -1, per) if per > 1 else scores
+    words = jax.lax.bitcast_convert_type(words, jnp.uint64)
+    return target, n, scores, words, factor(epsilon, float(size * denominator), n)
 
 
-@float64(static_argnames=("shape", "block", "mean"))
-def _weigh(
-    prefixes: Any,
-    suffixes: Any,
-    factor: Any,
-    base: Any,
-    other_base: Any,
-    tiles: Any,
-    *,
-    shape: tuple[int, int],
-    block: tuple[int, int],
-    mean: bool = False,
-) -> jax.Array:
-    """Log of the total weight of each segment, (T, rows of segments, columns of segments).
-
-    A segment has adjacent rows and, where it has several columns, every so many-th column. With `mean`, weights are
-    multiplied by their scores.
-    """
-    (rows, columns), (high, wide) = shape, block
-    queries = prefixes.shape[1]
-    padded = -(-queries // _UNROLL) * _UNROLL
-    prefixes = jnp.pad(prefixes, ((0, rows), (0, padded - queries)))
-    suffixes = jnp.pad(suffixes, ((0, padded - queries), (0, columns)))
-    base, other_base = jnp.pad(base, (0, rows)), jnp.pad(other_base, (0, columns))
-
-    def tile(place: jax.Array) -> jax.Array:
-        row, height, column, length = place
-        zero = jnp.int32(0)
-        one = jax.lax.dynamic_slice(prefixes, (row, zero), (rows, padded))
-        other = jax.lax.dynamic_slice(suffixes, (zero, column), (padded, columns))
-
-        def some(i: jax.Array, worst: jax.Array) -> jax.Array:
-            for j in range(_UNROLL):
-                q = i.astype(jnp.int32) * _UNROLL + j
-                a = jax.lax.dynamic_slice(one, (zero, q), (rows, 1))
-                b = jax.lax.dynamic_slice(other, (q, zero), (1, columns))
-                worst = jnp.maximum(worst, jnp.abs(a - b))
-            return worst
-
-        start = jnp.abs(one[:, :1] - other[:1])
-        worst = jax.lax.fori_loop(0, padded // _UNROLL, some, start).astype(jnp.float64)
-        first, second = (
-            jnp.where(jax.lax.iota(jnp.int32, size) < end, jax.lax.dynamic_slice(part, (start,), (size,)), -jnp.inf)
-            for part, start, size, end in ((base, row, rows, height), (other_base, column, columns, length))
-        )
-        log_weight = first[:, None] + second[None] - factor * worst
-        # One shift a tile: what is lost to underflow is e^-700 of the tile's largest weight.
-        largest = jnp.max(log_weight)
-        largest = jnp.where(largest == -jnp.inf, 0.0, largest)
-        weight = jnp.exp(log_weight - largest)
-        weight = weight * worst if mean else weight
-        total = jnp.sum(weight.reshape(rows // high, high, wide, columns // wide), axis=(1, 2))
-        return jnp.log(total) + largest
-
-    return jax.lax.map(tile, tiles)
+@float64(static_argnames="dtype")
+def _unpack(words: Any, *, dtype: np.dtype) -> jax.Array:
+    return jax.lax.bitcast_convert_type(words, dtype).reshape(len(words), -1)
 
 
 @float64
-def _normalize(weights: Any) -> tuple[jax.Array, jax.Array]:
-    weights = jnp.concatenate([part.reshape(-1) for part in weights])
-    log_normalizer = jax.nn.logsumexp(weights)
-    return weights - log_normalizer, log_normalizer
+def _normalize(totals: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The law of the segments in integers as in `random.counts`, their sums, and the normaliser."""
+    log_normalizer = jax.nn.logsumexp(jnp.concatenate([logs for _, logs, _ in totals]))
+    parts = [
+        jnp.where(weight == 0.0, 0.0, weight * jnp.exp(shift - log_normalizer)[:, None, None]).reshape(-1)
+        for weight, _, shift in totals
+    ]
+    p = jnp.concatenate(parts)
+    p = jnp.pad(p, (0, -len(p) % FAN))
+    valid = ~jnp.isnan(log_normalizer)
+    whole = jnp.floor(jnp.where(valid, p, 0.0) * 2.0**63).astype(jnp.uint64)
+    rest = jnp.where(valid, jnp.uint64(2**63) - jnp.sum(whole, dtype=jnp.uint64), jnp.uint64(0))
+    weights = whole.at[argmax(whole)].add(rest)
+    cumulative = jnp.cumsum(jnp.sum(weights.reshape(-1, FAN), axis=1, dtype=jnp.uint64), dtype=jnp.uint64)
+    return weights, cumulative, log_normalizer
 
 
 @float64
-def _mean_error(scores: Any, log_normalizer: Any, num_records: Any, scale: Any) -> jax.Array:
-    score = jax.nn.logsumexp(jnp.concatenate([part.reshape(-1) for part in scores]))
+def _mean_error(totals: Any, log_normalizer: Any, num_records: Any, scale: Any) -> jax.Array:
+    score = jax.nn.logsumexp(jnp.concatenate([logs for _, logs, _ in totals]))
     return jnp.exp(score - log_normalizer) / (jnp.maximum(num_records, 1.0) * scale)
 
 

@@ -21,7 +21,7 @@ MAX_CANDIDATES = 2**32
 """Multisets over profiles that are enumerated at most: about a minute for 64 queries on two cores."""
 _MAX_TABLE = 2**27
 _MAX_SEGMENTS = 2**22
-_SHAPES = ((128, 256), (32, 1024))
+_SHAPES = ((64, 512), (8, 4096))
 _OVERHEAD = 4096.0
 """What a tile costs besides its cells, in cells."""
 
@@ -52,28 +52,30 @@ class Group(NamedTuple):
     """Tiles of one shape.
 
     Attributes:
-        rows: Prefixes in a tile.
-        columns: Suffixes in a tile.
-        swapped: Whether rows are suffixes, and columns prefixes.
-        tiles: (T, 4) int32: first row, number of rows, first column, number of columns.
+        rows: Halves of one kind in a tile.
+        columns: Halves of the other kind, of which there are more.
+        tiles: (T, 4) int32: first row, number of rows, first column, number of columns; places among all halves.
     """
 
     rows: int
     columns: int
-    swapped: bool
     tiles: np.ndarray
 
 
 class Plan(NamedTuple):
     """How the multisets of `size` records over k profiles are enumerated.
 
+    Halves are numbered: all prefixes, then all suffixes.
+
     Attributes:
         split: The number of profiles in the first half.
+        prefixes: The number of prefixes.
         block: Rows and columns of a segment, whose total weight is kept; powers of two that divide those of all tiles.
         groups: The tiles.
     """
 
     split: int
+    prefixes: int
     block: tuple[int, int]
     groups: tuple[Group, ...]
 
@@ -102,8 +104,8 @@ def check_number(k: int, size: int, queries: int) -> None:
 
 
 @functools.lru_cache(maxsize=64)
-def _best(k: int, size: int) -> tuple[int, tuple[tuple[int, int, bool], ...]]:
-    """The split with the cheaper tiles; rows, columns and whether they are swapped for each size of the prefix."""
+def _best(k: int, size: int) -> tuple[int, tuple[tuple[int, int], ...]]:
+    """The split with the cheaper tiles; rows and columns of a tile for each size of the prefix."""
     choices = []
     for split in {0, k // 2}:
         pairs = [(number(split, s), number(k - split, size - s)) for s in range(size + 1)]
@@ -118,10 +120,7 @@ def _best(k: int, size: int) -> tuple[int, tuple[tuple[int, int, bool], ...]]:
         chosen = [min(shapes, key=lambda shape, pair=pair: cost(shape, pair)) for pair in pairs]
         total = sum(cost(shape, pair) for shape, pair in zip(chosen, pairs, strict=True))
         tables = math.comb(size + k - split, size) + math.comb(size + split, size)
-        # Columns are what there is more of.
-        swapped = [first > second for first, second in pairs]
-        full = tuple((*shape, swap) for shape, swap in zip(chosen, swapped, strict=True))
-        choices.append((total + 64.0 * tables, split, full))
+        choices.append((total + 64.0 * tables, split, tuple(chosen)))
     return min(choices)[1:]
 
 
@@ -137,27 +136,29 @@ def _power(count: int) -> int:
 def plan(k: int, size: int) -> Plan:
     """The tiles of all pairs of a prefix of s and a suffix of size - s records."""
     split, shapes = _best(k, size)
-    groups: dict[tuple[int, int, bool], list[np.ndarray]] = {}
-    for s, (rows, columns, swapped) in enumerate(shapes):
+    all_prefixes = math.comb(size + split, split)
+    groups: dict[tuple[int, int], list[np.ndarray]] = {}
+    for s, (rows, columns) in enumerate(shapes):
         # Smaller multisets come first: those of fewer than s records number C(s - 1 + split, split).
         prefixes = number(split, s), math.comb(s - 1 + split, split) if s else 0
         rest = size - s
-        suffixes = number(k - split, rest), math.comb(rest - 1 + k - split, k - split) if rest else 0
-        (first, row), (second, column) = (suffixes, prefixes) if swapped else (prefixes, suffixes)
-        if not first or not second:
+        before = math.comb(rest - 1 + k - split, k - split) if rest else 0
+        # Columns are what there is more of.
+        (first, row), (second, column) = sorted((prefixes, (number(k - split, rest), all_prefixes + before)))
+        if not first:
             continue
         r, c = np.arange(0, first, rows), np.arange(0, second, columns)
         grid = np.stack(np.meshgrid(r, c, indexing="ij"), axis=-1).reshape(-1, 2)
         most = np.minimum(np.array([rows, columns]), np.array([first, second]) - grid)
         tiles = np.stack([grid[:, 0] + row, most[:, 0], grid[:, 1] + column, most[:, 1]], axis=1)
-        groups.setdefault((rows, columns, swapped), []).append(tiles.astype(np.int32))
+        groups.setdefault((rows, columns), []).append(tiles.astype(np.int32))
     parts = tuple(Group(*shape, np.concatenate(tiles)) for shape, tiles in groups.items())
     cells = sum(len(part.tiles) * part.rows * part.columns for part in parts)
     # Sums over rows vectorise; columns come in where there are no rows to sum over.
     high, wide = min(8, min(part.rows for part in parts)), 1
     while cells // (high * wide) > _MAX_SEGMENTS and wide < min(part.columns for part in parts):
         wide *= 2
-    return Plan(split, (high, wide), parts)
+    return Plan(split, all_prefixes, (high, wide), parts)
 
 
 @functools.lru_cache(maxsize=8)

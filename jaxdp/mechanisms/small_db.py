@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -97,21 +97,32 @@ class SmallDB:
         Raises:
             ValueError: For bad concrete parameters or shapes, and where there are too many candidates.
         """
-        return self.enumerate(summary).sample(key)
+        # A release by one of several processes must not wait for the others.
+        return self.enumerate(summary, devices=jax.local_devices()).sample(key)
 
-    def enumerate(self, summary: Any, *, progress: Callable[[float], Any] | None = None) -> _enumeration.Enumeration:
+    def enumerate(
+        self,
+        summary: Any,
+        *,
+        progress: Callable[[float], Any] | None = None,
+        devices: Sequence[Any] | None = None,
+    ) -> _enumeration.Enumeration:
         """All candidates, summed up: `jax.vmap(enumeration.sample)(keys)` makes many releases for one enumeration.
 
-        Memory grows with the number of halves of candidates, and time with the candidates times |Q|.
+        Memory grows with the number of halves of candidates, and time with the candidates times |Q|. Outside of jit
+        and vmap the candidates are spread over devices, all of which have the halves; the result, and so every
+        release, is the same bit for bit whatever their number, and bound to none of them: releases are made where
+        their keys are. With several processes all have to make the same call, and all get the same result.
 
         Args:
             summary: As for `sample`.
             progress: Called with the share of the work done, from 0 to 1, outside of jit. By default a terminal shows
                 a bar where it takes more than some seconds.
+            devices: Devices that share the work outside of jit; by default all of `jax.devices()`.
         """
         self._check()
         counts, workload = _split(summary)
-        return _enumeration.enumerate_candidates(counts, workload, self.epsilon, self.size, progress)
+        return _enumeration.enumerate_candidates(counts, workload, self.epsilon, self.size, progress, devices)
 
     def law(self, summary: Any) -> DiscreteLaw:
         """The exact law of `sample(key, summary)`, outcome by outcome."""
