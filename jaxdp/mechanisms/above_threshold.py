@@ -139,7 +139,7 @@ class AboveThreshold:
             noise,
             jax.random.key_data(stream),
             jnp.zeros_like(noise),
-            _failed(at.threshold_rate),
+            _failed(at.threshold_rate, noise),
             impl=jax.random.key_impl(key),
             integer=integer,
         )
@@ -194,8 +194,9 @@ def _runs(scores: Any) -> tuple[Runs, bool]:
 
 
 @float64
-def _failed(rate: Any) -> jax.Array:
-    return jnp.isnan(rate)
+def _failed(rate: Any, noise: Any) -> jax.Array:
+    # A loop's carry keeps its type, and in shard_map that has the mesh axes over which the key varies.
+    return jnp.isnan(rate) | jnp.zeros_like(noise, jnp.bool_)
 
 
 def _distance(scores: Any, noise: Any, at: _sparse.Parameters) -> jax.Array:
