@@ -1,43 +1,66 @@
-"""Peak memory of an audit of float Laplace noise at 10^7 and at 2 10^9 runs an input, each in a process of its own."""
+"""Memory and rate of audits of float Laplace noise by their number of runs: outputs are counted, never kept.
+
+The larger audit makes a hundred times the runs of the smaller one (5 10^8 an input, times --scale). Its highest use of
+memory may exceed the other's by 64 MB at most; stored, its outputs would need thousands.
+"""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-_SCRIPT = """
-import json, resource, sys, time
-import jax, numpy as np
-from jaxdp.audit import Batched, monte_carlo
+import jax
+import numpy as np
 
-def noisy(key, value, n):
+from benchmarks import machine
+from benchmarks.harness import Size, figure, short
+from jaxdp.audit import AuditReport, Batched, monte_carlo
+
+_MOST = 64e6
+
+
+def run(size: Size) -> Iterator[dict[str, Any]]:
+    runs = size.of(5 * 10**8, 10**7)
+    _audit(runs // 1000)  # Compiles everything.
+    peaks, reports = [], []
+    for number in (runs // 100, runs):
+        with machine.Peak() as memory:
+            report = _audit(number)
+        peaks.append(memory.bytes)
+        reports.append(report)
+        rate = 2 * number / report.seconds_run
+        yield figure(
+            f"An audit with {number:,} runs an input",
+            rate,
+            "runs/s",
+            against=f"{report.seconds_run:.3g} s, memory rose by {memory.bytes / 1e6:,.0f} MB",
+            runs=number,
+            certificate=report.epsilon_lower,
+        )
+    more = max(0, peaks[1] - peaks[0])
+    yield figure(
+        "Memory of the larger audit above that of the smaller",
+        more / 1e6,
+        "MB",
+        against=f"at most {_MOST / 1e6:.0f} allowed; the stored outputs would need {short(8e-6 * runs)} MB",
+        passed=more <= _MOST,
+    )
+    yield figure(
+        "Certificate of the larger audit",
+        reports[1].epsilon_lower,
+        "",
+        against=f"at most 1 in truth, for noise of scale 1; the smaller certified {reports[0].epsilon_lower:.4f}",
+        # The larger one is about 3e-5 short; it must not exceed the truth by more than its own spread.
+        passed=0.98 < reports[1].epsilon_lower < 1.0 + 10.0 / runs**0.5,
+    )
+
+
+def _noisy(key: jax.Array, value: Any, n: int) -> jax.Array:
     return value + jax.random.laplace(key, (n,), "float32")
 
-started = time.perf_counter()
-inputs = np.float32(0), np.float32(1)
-report = monte_carlo(jax.random.key(0), Batched(noisy), *inputs, epsilon=1.0, num_samples=int(sys.argv[1]))
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(json.dumps(dict(peak_kb=peak, seconds=time.perf_counter() - started, certified=report.epsilon_lower)))
-"""
+
+_SAMPLER = Batched(_noisy)
 
 
-def run(*, quick: bool) -> Iterator[dict[str, Any]]:
-    sizes = (10**6, 10**7) if quick else (10**7, 2 * 10**9)
-    found = []
-    for size in sizes:
-        done = subprocess.run(
-            [sys.executable, "-c", _SCRIPT, str(size)],
-            env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-        )
-        found.append(json.loads(done.stdout))
-        print(f"audit_memory: {size:.0e} runs an input: {found[-1]}", file=sys.stderr)
-        yield {"memory": "peak of an audit", "runs": size, **found[-1]}
-    print(f"audit_memory: ratio of the peaks {found[1]['peak_kb'] / found[0]['peak_kb']:.3f}", file=sys.stderr)
+def _audit(runs: int) -> AuditReport:
+    return monte_carlo(jax.random.key(0), _SAMPLER, np.float32(0), np.float32(1), epsilon=1.0, num_samples=runs)

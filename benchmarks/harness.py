@@ -3,24 +3,59 @@
 Every contestant first runs once, which compiles it. Then they take turns, A B C A B C ..., and ratios are taken
 inside a turn before their median: a burst of other load hits neighbours alike. Results are waited for. CPU time, of
 all threads, is kept beside wall time: on a busy machine it is the steadier of the two.
+
+What a script yields are records (dictionaries): of races, of growth curves, of single figures, and of checks that the
+contestants did the same work. Each is one JSON line and one line of a table.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import datetime
+import math
 import os
-import platform
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from importlib import metadata
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from scipy import stats
+
+from benchmarks import machine
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """How much to do: `python -m benchmarks` makes one of its options.
+
+    Attributes:
+        quick: Small sizes and few turns, which show that a script runs.
+        scale: Factor on the sizes of batches, for devices that normal sizes do not fill.
+        deadline: Where `time.monotonic()` passes this, races take no more turns than two.
+    """
+
+    quick: bool = False
+    scale: int = 1
+    deadline: float = math.inf
+
+    def of(self, normal: int, quick: int) -> int:
+        """Size of a batch."""
+        return quick if self.quick else normal * self.scale
+
+    def turns(self, normal: int) -> int:
+        """Turns of a race."""
+        return min(normal, 2) if self.quick else normal
+
+    def share(self, parts: int) -> Size:
+        """The same with an even share of the time that is left: for the first of `parts` parts still to come."""
+        now = time.monotonic()
+        return dataclasses.replace(self, deadline=now + (self.deadline - now) / parts)
+
+    @property
+    def late(self) -> bool:
+        """Whether the time is up."""
+        return time.monotonic() > self.deadline
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +65,7 @@ class Contestant:
     Attributes:
         name: What the table calls it.
         call: Does the work once; what it returns is waited for.
-        units: Releases (draws) that one call makes.
+        units: Releases (draws, words) that one call makes.
         reference: Ratios are taken against the fastest contestant with this mark.
         at_least: The ratio that is promised.
         at_most: The seconds per call that are promised.
@@ -39,27 +74,45 @@ class Contestant:
 
     name: str
     call: Callable[[], Any]
-    units: int = 1
+    units: float = 1
     reference: bool = False
     at_least: float | None = None
     at_most: float | None = None
     calls: int = 1
 
 
-def race(title: str, contestants: Sequence[Contestant], *, turns: int, **facts: Any) -> list[dict[str, Any]]:
-    """Runs the contestants in turn; one record each. `facts` (shapes, dtypes, parameters) go into every record."""
+def race(
+    title: str, contestants: Sequence[Contestant], *, size: Size, turns: int, unit: str = "call", **facts: Any
+) -> list[dict[str, Any]]:
+    """Runs the contestants in turn; one record each.
+
+    Args:
+        title: Heading of the table.
+        contestants: At least one of them a reference.
+        size: Bounds the turns.
+        turns: Turns of a normal run.
+        unit: What `units` counts.
+        facts: Shapes, dtypes, parameters: they go into every record.
+    """
     first = {}
     for contestant in contestants:
         print(f"  {title}: first call of {contestant.name}", file=sys.stderr)
         first[contestant.name], _ = _timed(contestant.call)
-    wall = {c.name: np.empty(turns) for c in contestants}
-    cpu = {c.name: np.empty(turns) for c in contestants}
-    for turn in range(turns):
+    wall: dict[str, list] = {c.name: [] for c in contestants}
+    cpu: dict[str, list] = {c.name: [] for c in contestants}
+    peak = {}
+    for turn in range(size.turns(turns)):
+        if turn >= 2 and size.late:
+            break
         for c in contestants:
-            times = np.array([_timed(c.call) for _ in range(c.calls)])
-            wall[c.name][turn], cpu[c.name][turn] = np.median(times, axis=0)
+            with machine.Peak() as memory:
+                times = np.median([_timed(c.call) for _ in range(c.calls)], axis=0)
+            peak[c.name] = max(peak.get(c.name, 0), memory.bytes)
+            wall[c.name].append(times[0])
+            cpu[c.name].append(times[1])
     units = {c.name: c.units for c in contestants}
-    each = {name: wall[name] / units[name] for name in wall}
+    walls, cpus = ({name: np.array(times) for name, times in part.items()} for part in (wall, cpu))
+    each = {name: walls[name] / units[name] for name in walls}
     references = [c.name for c in contestants if c.reference]
     best = min(references, key=lambda name: np.median(each[name]))
     return [
@@ -67,16 +120,18 @@ def race(title: str, contestants: Sequence[Contestant], *, turns: int, **facts: 
             "race": title,
             "contestant": c.name,
             "units": c.units,
-            "turns": turns,
+            "unit": unit,
+            "turns": len(walls[c.name]),
             "first_call_s": first[c.name],
-            "compile_s": max(0.0, first[c.name] - float(np.median(wall[c.name]))),
-            "wall_s": _spread(wall[c.name]),
-            "cpu_s": _spread(cpu[c.name]),
-            "units_per_s": c.units / float(np.median(wall[c.name])),
+            "compile_s": max(0.0, first[c.name] - float(np.median(walls[c.name]))),
+            "wall_s": spread(walls[c.name]),
+            "cpu_s": spread(cpus[c.name]),
+            "units_per_s": c.units / float(np.median(walls[c.name])),
+            "peak_bytes": peak[c.name],
             "reference": best,
-            "ratio": _spread(each[best] / each[c.name]),
-            "cpu_ratio": _spread(cpu[best] / cpu[c.name] * c.units / units[best]),
-            **_verdict(c, each[best] / each[c.name], wall[c.name]),
+            "ratio": spread(each[best] / each[c.name]),
+            "cpu_ratio": spread(cpus[best] / np.maximum(cpus[c.name], 1e-9) * c.units / units[best]),
+            **_verdict(c, each[best] / each[c.name], walls[c.name]),
             **facts,
             "load": os.getloadavg()[0],
         }
@@ -90,7 +145,8 @@ def _timed(call: Callable[[], Any]) -> tuple[float, float]:
     return time.perf_counter() - wall, time.process_time() - cpu
 
 
-def _spread(values: np.ndarray) -> dict[str, float]:
+def spread(values: Any) -> dict[str, float]:
+    """Quartiles and extremes."""
     names = {"min": 0.0, "q25": 0.25, "median": 0.5, "q75": 0.75, "max": 1.0}
     return {name: float(np.quantile(values, prob)) for name, prob in names.items()}
 
@@ -99,95 +155,119 @@ def _verdict(contestant: Contestant, ratio: np.ndarray, wall: np.ndarray) -> dic
     if contestant.at_least is not None:
         return {"promise": f"≥ {contestant.at_least:g}x", "kept": bool(np.median(ratio) >= contestant.at_least)}
     if contestant.at_most is not None:
-        return {"promise": f"≤ {_seconds(contestant.at_most)}", "kept": bool(np.median(wall) <= contestant.at_most)}
+        return {"promise": f"≤ {seconds(contestant.at_most)}", "kept": bool(np.median(wall) <= contestant.at_most)}
     return {}
+
+
+def growth(
+    title: str,
+    calls: dict[int, Callable[[], Any]],
+    *,
+    size: Size,
+    turns: int,
+    cost: Callable[[int], float],
+    formula: str,
+    promised: float = 1.0,
+    tolerance: float = 0.15,
+    **facts: Any,
+) -> dict[str, Any]:
+    """Times calls of growing sizes, in turn, and fits time ~ cost(n)^exponent: 1 where the cost is as stated.
+
+    Where n must not matter, the cost is n and the promised exponent 0.
+
+    Args:
+        title: What grows.
+        calls: The work for each n. Sizes should be so large that the cost of starting a call does not matter.
+        size: Bounds the turns.
+        turns: Turns of a normal run.
+        cost: The stated cost, up to a factor.
+        formula: The stated cost in words.
+        promised: The promised exponent.
+        tolerance: How far from it the exponent may be.
+        facts: They go into the record.
+    """
+    for n, call in calls.items():
+        print(f"  {title}: first call for {n:,}", file=sys.stderr)
+        _timed(call)
+    taken = []
+    for turn in range(size.turns(turns)):
+        if turn >= 2 and size.late:
+            break
+        taken.append([_timed(call) for call in calls.values()])
+    median, cpu = np.median(taken, axis=0).T
+    exponent = float(np.polyfit(np.log([cost(n) for n in calls]), np.log(median), 1)[0])
+    return {
+        "growth": title,
+        "sizes": list(calls),
+        "wall_s": median.tolist(),
+        "cpu_s": cpu.tolist(),
+        "turns": len(taken),
+        "formula": formula,
+        "cost": [cost(n) for n in calls],
+        "exponent": exponent,
+        "promised": promised,
+        "promise": f"{promised:g} ± {tolerance:g}",
+        "kept": bool(abs(exponent - promised) <= tolerance),
+        **facts,
+    }
+
+
+def figure(
+    title: str, value: float, unit: str, *, against: str = "", passed: bool | None = None, **facts: Any
+) -> dict[str, Any]:
+    """A single number, what it is compared with, and whether it is as it must be (else the run fails)."""
+    verdict = {} if passed is None else {"passed": bool(passed)}
+    return {"figure": title, "value": float(value), "unit": unit, "against": against, **verdict, **facts}
 
 
 def check(title: str, counts: Any, log_p: Any, *, differ: bool = False) -> dict[str, Any]:
     """Chi-square test, at level 1e-9, that counts of outcomes follow a law; a negative control must differ."""
     counts, expected = np.asarray(counts, float), np.sum(counts) * np.exp(np.asarray(log_p, float))
-    # Rare outcomes share one bin, so that the statistic is close to its asymptotic law.
-    common = expected >= 30.0
-    seen = np.append(counts[common], counts[~common].sum())
-    ideal = np.append(expected[common], max(np.sum(counts) - expected[common].sum(), 0.0))
-    if ideal[-1] < 1.0:  # Too little for a bin: it joins the rarest of the others.
-        rare = np.argmin(ideal[:-1])
-        seen[rare], ideal[rare] = seen[rare] + seen[-1], ideal[rare] + ideal[-1]
-        seen, ideal = seen[:-1], ideal[:-1]
+    starts = _bins(expected)
+    if len(starts) < 2:
+        raise ValueError(f"{int(counts.sum()):,} releases are too few to check: {title}")
+    seen, ideal = np.add.reduceat(counts, starts), np.add.reduceat(expected, starts)
     statistic = float(np.sum((seen - ideal) ** 2 / ideal))
     p = float(stats.chi2.sf(statistic, len(seen) - 1))
-    result = {"releases": int(counts.sum()), "bins": len(seen), "chi2": statistic, "p": p, "differ": differ}
-    return {"check": title, **result, "passed": (p < 1e-9) == differ}
+    found = f"{int(counts.sum()):,} releases on {len(seen)} bins, chi-square {statistic:,.0f}, p = {p:.2g}"
+    return {"check": title, "found": found, "p": p, "differ": differ, "passed": (p < 1e-9) == differ}
 
 
-def machine() -> dict[str, Any]:
-    """Where and with what the figures were measured."""
-    packages = ("jax", "jaxlib", "numpy", "scipy", "opendp")
-    device = jax.devices()[0]
-    return {
-        "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "device": f"{len(jax.devices())} x {device.platform} ({device.device_kind})",
-        "machine": f"{_processor()}, {os.cpu_count()} cores",
-        "python": platform.python_version(),
-        "versions": {name: _version(name) for name in packages},
-        "commit": _commit(),
-    }
+def _bins(expected: np.ndarray) -> list[int]:
+    """Where bins start: neighbours share one until 30 are expected, so that the statistic is close to its law."""
+    starts, inside, rest = [0], 0.0, float(np.sum(expected))
+    for i, mass in enumerate(expected):
+        if inside >= 30.0 and rest >= 30.0:
+            starts.append(i)
+            inside = 0.0
+        inside, rest = inside + mass, rest - mass
+    return starts
 
 
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
+def agree(title: str, ours: Any, theirs: Any, *, within: float) -> dict[str, Any]:
+    """Checks that results (trees of arrays) differ by at most `within`, relative to the largest entry of an array."""
+    worst = 0.0
+    for one, other in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        one, other = np.asarray(one, float), np.asarray(other, float)
+        if one.shape != other.shape:
+            raise ValueError(f"arrays of shapes {one.shape} and {other.shape} cannot agree: {title}")
+        # Infinite entries must be the same, and NaN is like nothing.
+        with np.errstate(invalid="ignore"):
+            gap = np.where(one == other, 0.0, np.abs(one - other))
+        gap = np.where(np.isnan(gap), np.inf, gap)
+        largest = np.max(np.abs(np.where(np.isfinite(other), other, 0.0)))
+        worst = max(worst, float(np.max(gap) / (largest or 1.0)))
+    found = f"largest difference {worst:.2g} of the largest entry, at most {within:.2g} allowed"
+    return {"check": title, "found": found, "difference": worst, "differ": False, "passed": worst <= within}
 
 
-def _processor() -> str:
-    try:
-        with open("/proc/cpuinfo") as lines:
-            return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
-
-
-def _commit() -> str | None:
-    """The commit, with a star where the working tree differs from it."""
-    command = ["git", "-C", os.path.dirname(__file__)]
-    try:
-        head = subprocess.run([*command, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
-        changed = subprocess.run([*command, "diff", "--quiet", "HEAD"], check=False).returncode
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return head.stdout.strip() + "*" * changed
-
-
-def tables(records: Sequence[dict[str, Any]], machine: dict[str, Any]) -> Iterator[str]:
-    """Markdown: the machine, a table for each race, and the checks."""
-    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items() if version)
-    yield f"{machine['device']}, {machine['machine']}; Python {machine['python']}, {versions}; {machine['commit']}"
-    for title in dict.fromkeys(record["race"] for record in records if "race" in record):
-        rows = [record for record in records if record.get("race") == title]
-        yield f"\n### {title}\n\nRatio to {rows[0]['reference']}: median (quartiles) of {rows[0]['turns']} turns.\n"
-        yield "| contestant | per second | a call | CPU time | compile | ratio | promise |"
-        yield "|---|--:|--:|--:|--:|--:|---|"
-        for row in rows:
-            ratio = "{} ({} to {})".format(*(_short(row["ratio"][name]) for name in ("median", "q25", "q75")))
-            times = (_seconds(s) for s in (row["wall_s"]["median"], row["cpu_s"]["median"], row["compile_s"]))
-            promise = f"{row['promise']}: {'kept' if row['kept'] else 'MISSED'}" if "promise" in row else ""
-            cells = (row["contestant"], _short(row["units_per_s"]), *times, ratio, promise)
-            yield f"| {' | '.join(cells)} |"
-    if checks := [record for record in records if "check" in record]:
-        yield "\n### Do they do the same work?\n"
-        for row in checks:
-            facts = f"{row['releases']:,} releases on {row['bins']} bins, chi-square {row['chi2']:,.0f}"
-            verdict = ("differs as it must" if row["differ"] else "agrees") if row["passed"] else "FAILED"
-            yield f"- {row['check']}: {facts}, p = {row['p']:.2g}: {verdict}"
-
-
-def _short(value: float) -> str:
+def short(value: float) -> str:
+    """Three digits, or all those before the point."""
     return f"{value:,.0f}" if value >= 100.0 else f"{value:.3g}"
 
 
-def _seconds(value: float) -> str:
+def seconds(value: float) -> str:
+    """A time with its unit."""
     for unit, size in (("s", 1.0), ("ms", 1e-3)):
         if value >= size:
             return f"{value / size:.3g} {unit}"

@@ -1,7 +1,9 @@
 """Private multiplicative weights: time and largest error on three-way marginals, against independent Laplace answers.
 
 The data are correlated yes/no attributes; a marginal is the share of records that have three attributes. NumPy's
-textbook loop does the same rounds and replays with continuous noise.
+textbook loop does the same rounds and replays with continuous noise, and reaches the same largest error, which is
+checked within the spread of a few seeds. Independent Laplace answers are other work at the same budget: they do
+not race, their error shows what the rounds are worth.
 """
 
 from __future__ import annotations
@@ -14,17 +16,17 @@ import jax
 import numpy as np
 
 import jaxdp
-from benchmarks.harness import Contestant, race
+from benchmarks.harness import Contestant, Size, agree, figure, race
 
 _N, _EPSILON = 10_000, 1.0
 
 
-def run(*, quick: bool) -> Iterator[dict[str, Any]]:
-    attributes, number, turns, seeds = (10, 100, 2, 3) if quick else (16, 500, 3, 8)
+def run(size: Size) -> Iterator[dict[str, Any]]:
+    attributes, number, seeds = (8, 50, 3) if size.quick else (16, 500, 5)
     counts, matrix = _data(attributes, number)
-    queries, size = jax.numpy.asarray(matrix), 2**attributes
+    queries, universe = jax.numpy.asarray(matrix), 2**attributes
     truth = np.asarray(jaxdp.answer(counts, queries))
-    rounds = jaxdp.MultiplicativeWeights.rounds_for(_N, size, number, _EPSILON)
+    rounds = jaxdp.MultiplicativeWeights.rounds_for(_N, universe, number, _EPSILON)
     mechanism = jaxdp.MultiplicativeWeights(_EPSILON, rounds=rounds)
     laplace = jaxdp.Laplace(float(number), _EPSILON, max_changed=number)
     whole = np.rint(truth * _N).astype(np.int32)
@@ -40,31 +42,31 @@ def run(*, quick: bool) -> Iterator[dict[str, Any]]:
         return _numpy(np.random.default_rng(seed), truth, numbers, mechanism)
 
     contestants = [
-        Contestant("jaxdp, MultiplicativeWeights.sample", release, at_most=30.0),
+        Contestant("jaxdp, MultiplicativeWeights.sample", release, at_most=None if size.quick else 30.0),
         Contestant("NumPy, the textbook's loop", textbook, reference=True),
-        Contestant("jaxdp, independent Laplace answers", independent),
     ]
-    facts = {"universe": size, "queries": number, "n": _N, "epsilon": _EPSILON, "rounds": rounds}
-    title = f"A synthetic database for {number} three-way marginals, universe of {size:,}, {rounds} rounds"
-    records = race(title, contestants, turns=turns, **facts)
+    facts = {"universe": universe, "queries": number, "n": _N, "epsilon": _EPSILON, "rounds": rounds}
+    title = f"A synthetic database for {number} three-way marginals, universe of {universe:,}, {rounds} rounds"
+    records = race(title, contestants, size=size, turns=2, unit="release", **facts)
     yield from records
 
-    errors = {
-        "jaxdp": [float(jaxdp.max_error(release(seed), counts, queries)) for seed in range(seeds)],
-        "numpy": [float(np.abs(numbers @ textbook(seed) - truth).max()) for seed in range(min(seeds, 2))],
-        "laplace": [float(np.abs(independent(seed) - truth).max()) for seed in range(seeds)],
-    }
-    if quick:
-        passed = np.mean(errors["jaxdp"]) < np.mean(errors["laplace"])
-    else:
-        passed = max(errors["jaxdp"]) < min(errors["laplace"]) and records[0]["first_call_s"] < 30.0
-    yield {
-        "accuracy": title,
-        "errors": errors,
-        "first_call_s": records[0]["first_call_s"],
-        "passed": bool(passed),
-        **facts,
-    }
+    ours = np.array([float(jaxdp.max_error(release(seed), counts, queries)) for seed in range(seeds)])
+    theirs = np.array([np.abs(numbers @ textbook(seed) - truth).max() for seed in range(1 if size.late else 2)])
+    plain = np.array([np.abs(independent(seed) - truth).max() for seed in range(seeds)])
+    first = records[0]["first_call_s"]
+    yield figure(
+        "MultiplicativeWeights, first call, compiled", first, "s", against="30 s promised", passed=first < 30.0
+    )
+    least, most = f"independent Laplace answers: at least {plain.min():.3g}", f"at most {ours.max():.3g} of {seeds}"
+    yield figure("MultiplicativeWeights, mean of the largest error", ours.mean(), f"({most})", against=least, **facts)
+    yield figure("NumPy, mean of the largest error", theirs.mean(), "", against=least)
+    # Without noise both would be alike to rounding; with it they find errors of the same size, far below the others'.
+    yield agree("Largest error: jaxdp, NumPy's loop", ours.mean(), theirs.mean(), within=0.5 if size.quick else 0.3)
+    better = ours.max() < plain.min() if not size.quick else ours.mean() < plain.mean()
+    ratio = plain.mean() / ours.mean()
+    yield figure(
+        "Laplace's mean largest error over MultiplicativeWeights'", ratio, "", against="above 1", passed=better
+    )
 
 
 def _data(attributes: int, number: int) -> tuple[np.ndarray, np.ndarray]:

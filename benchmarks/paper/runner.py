@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from benchmarks import harness
+from benchmarks import machine
 from benchmarks.paper import report, style
 from benchmarks.paper.study import Settings
 
@@ -61,7 +61,7 @@ def run(names: list[str], settings: Settings, *, out: Path | None = None, fresh:
             results[label], seconds, cpu = made["result"], seconds + made["seconds"], cpu + made["cpu"]
             bar.done += 1
         found[name] = results
-        record = {"part": name, "settings": settings.facts(), "machine": harness.machine()}
+        record = {"part": name, "settings": settings.facts(), "machine": machine.facts()}
         record |= {"seconds": seconds, "cpu_seconds": cpu}
         _write(out / f"{name}.json", record | {"results": results})
         if hasattr(module(name), "draw"):
