@@ -37,57 +37,67 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"no benchmark named {unknown[0]!r}: choose from {', '.join(names)}, all")
     if options.scale < 1:
         parser.error(f"--scale must be at least 1, got {options.scale}")
+    if options.minutes is not None and not options.minutes > 0.0:
+        parser.error(f"--minutes must be positive, got {options.minutes}")
     scripts = {name: importlib.import_module(f"benchmarks.{name}") for name in chosen or names}
     docs = {name: script.__doc__ or "" for name, script in scripts.items()}
     if not chosen:
         print("\n".join(f"{name:24} {doc.splitlines()[0]}" for name, doc in docs.items()))
         return 0
-    records = list(_run(scripts, options))
+    records: list[dict[str, Any]] = []
+    for new in _run(scripts, options):
+        records += new
+        if options.out:  # One after the other: what has been measured is not lost if a later one ends badly.
+            _save(new, options.out)
     print("\n".join(report.tables(records, docs, {})))
     if options.out:
-        _write(records, options.out)
+        _render(options.out)
     print("\n".join(["", *report.summary(records)]))
     return 0 if all(record.get("passed", True) and "error" not in record for record in records) else 1
 
 
-def _run(scripts: dict[str, ModuleType], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Records of the scripts, each of which gets an even share of the time that is left."""
-    end = time.monotonic() + 60.0 * options.minutes if options.minutes else float("inf")
+def _run(scripts: dict[str, ModuleType], options: argparse.Namespace) -> Iterator[list[dict[str, Any]]]:
+    """Records of each script, which get even shares of the time that is left."""
+    end = time.monotonic() + 60.0 * (options.minutes or float("inf"))
     facts = machine.facts() | {"quick": options.quick, "scale": options.scale}
     for number, (name, script) in enumerate(scripts.items()):
-        start = time.monotonic()
-        if start > end:
-            yield {"benchmark": name, "error": "no time was left", **facts}
-            continue
+        start, records = time.monotonic(), []
         share = (end - start) / (len(scripts) - number)
         try:
+            if share <= 0.0:
+                raise TimeoutError("no time was left")
             for record in script.run(Size(options.quick, options.scale, start + share)):
-                yield {"benchmark": name, **record, **facts}
+                records.append({"benchmark": name, **record, **facts})
         except Exception as error:  # One failure, say of a device's memory, must not cost the other figures.
-            yield {"benchmark": name, "error": f"{type(error).__name__}: {error}".splitlines()[0], **facts}
+            failure = f"{type(error).__name__}: {error}".splitlines()[0]
+            records.append({"benchmark": name, "error": failure, **facts})
         print(f"{name}: {time.monotonic() - start:.0f} s", file=sys.stderr)
+        yield records
 
 
-def _write(records: list[dict[str, Any]], folder: Path) -> None:
-    """Replaces these scripts' results in a folder: results.jsonl, README.md and a plot for each script."""
-    folder.mkdir(parents=True, exist_ok=True)
+def _load(folder: Path) -> list[dict[str, Any]]:
     path = folder / "results.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def _save(records: list[dict[str, Any]], folder: Path) -> None:
+    """Replaces these scripts' records in results.jsonl."""
+    folder.mkdir(parents=True, exist_ok=True)
     new = {record["benchmark"] for record in records}
-    old = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    records = sorted([*(r for r in old if r["benchmark"] not in new), *records], key=lambda r: r["benchmark"])
-    path.write_text("".join(f"{json.dumps(record)}\n" for record in records))
-    names = dict.fromkeys(record["benchmark"] for record in records)
-    docs = {name: importlib.import_module(f"benchmarks.{name}").__doc__ or "" for name in names}
-    plots = {}
-    for name in names:
+    kept = [record for record in _load(folder) if record["benchmark"] not in new]
+    lines = sorted([*kept, *records], key=lambda record: record["benchmark"])
+    (folder / "results.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in lines))
+
+
+def _render(folder: Path) -> None:
+    """Writes README.md and a plot for each script from results.jsonl."""
+    records, docs, plots = _load(folder), {}, {}
+    for name in dict.fromkeys(record["benchmark"] for record in records):
+        docs[name] = importlib.import_module(f"benchmarks.{name}").__doc__ or ""
         if report.plot([record for record in records if record["benchmark"] == name], folder / f"{name}.png"):
             plots[name] = f"{name}.png"
-    head = [
-        "# Benchmarks",
-        "",
-        "Written by `python -m benchmarks`; the figures with their spread are in results.jsonl.",
-    ]
-    lines = [*head, "", *report.summary(records), *report.tables(records, docs, plots)]
+    head = "# Benchmarks", "", "Written by `python -m benchmarks`; the spread of each figure is in results.jsonl.", ""
+    lines = [*head, *report.summary(records), *report.tables(records, docs, plots)]
     (folder / "README.md").write_text("\n".join(lines) + "\n")
 
 

@@ -25,7 +25,7 @@ def tables(records: Records, docs: dict[str, str], plots: dict[str, str]) -> Ite
     for name in dict.fromkeys(record["benchmark"] for record in records):
         own = [record for record in records if record["benchmark"] == name]
         first, _, rest = inspect.cleandoc(docs[name]).partition("\n")
-        yield f"\n## {name}: {first[:1].lower()}{first[1:]}\n"
+        yield f"\n## {name}\n\n{first}\n"
         if rest.strip():
             yield f"{rest.strip()}\n"
         yield f"{_where(own[-1])}\n"
@@ -65,7 +65,10 @@ def _race(title: str, rows: Records) -> Iterator[str]:
 
 
 def _promise(row: dict[str, Any]) -> str:
-    return f"{row['promise']}: {'kept' if row['kept'] else 'MISSED'}" if "promise" in row else ""
+    """What was promised, and whether it was kept: of full sizes only."""
+    if "promise" not in row or row["quick"]:
+        return row.get("promise", "")
+    return f"{row['promise']}: {'kept' if row['kept'] else 'MISSED'}"
 
 
 def _table(records: Records, kind: str, head: str, line: Any) -> Iterator[str]:

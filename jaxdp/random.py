@@ -160,13 +160,27 @@ def _threefry(first: Any, second: Any, high: Any, low: Any) -> tuple[jax.Array, 
 @float64
 def from_words(pair: jax.Array) -> jax.Array:
     """Exponential variables (float64) from uint32 words of shape (2, ...)."""
-    high = (pair[0] & jnp.uint32(0x7FFFFFFF)).astype(jnp.float64) * 2.0**-32
-    v = high + (pair[1].astype(jnp.float64) + 0.5) * 2.0**-64
+    upper, v = _half(pair)
     # One logarithm for both halves of the law: log1p(-v) is log(1 - v) mended for the rounding of 1 - v.
-    upper = pair[0] >> 31 == 1
     argument = jnp.where(upper, v, 1.0 - v)
     lost = jnp.where(upper, 0.0, (1.0 - argument) - v)
     return -jnp.log(argument) - lost / argument
+
+
+@float64
+def happens(pair: jax.Array, p: jax.Array, rest: jax.Array) -> jax.Array:
+    """Events of probability p, given with rest = 1 - p, from uint32 words of shape (2, ...).
+
+    from_words(pair) <= -log(rest), without a logarithm; rare events and rare misses keep their relative precision.
+    """
+    upper, v = _half(pair)
+    return jnp.where(upper, rest <= v, p >= v)
+
+
+def _half(pair: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """A bit that chooses the half of a law, and the place in it: 63 bits, in (0, 1/2]."""
+    high = (pair[0] & jnp.uint32(0x7FFFFFFF)).astype(jnp.float64) * 2.0**-32
+    return pair[0] >> 31 == 1, high + (pair[1].astype(jnp.float64) + 0.5) * 2.0**-64
 
 
 @float64

@@ -190,19 +190,19 @@ def realised_geometric(rate):
     return np.array(law)
 
 
-def words_up_to(bounds):
-    """How many of the 2^64 word pairs give random.from_words(pair) <= bound, for each bound: Python integers."""
-    bounds = np.asarray(bounds, np.float64)
+def words_that_happen(p, rest):
+    """How many of the 2^64 word pairs give random.happens(pair, p, rest), rest = 1 - p: Python integers."""
+    p, rest = np.asarray(p, np.float64), np.asarray(rest, np.float64)
 
-    def first(top, condition):
-        # The first of the 2^63 places where a condition that changes once, from False to True, holds.
-        low, high = np.zeros(bounds.shape, np.uint64), np.full(bounds.shape, 2**63, np.uint64)
+    def first(top, wanted):
+        # The first of the 2^63 places where the answer, which changes once, is as wanted.
+        low, high = np.zeros(p.shape, np.uint64), np.full(p.shape, 2**63, np.uint64)
         for _ in range(64):
             middle = low + (high - low) // np.uint64(2)
             place = np.minimum(middle, np.uint64(2**63 - 1))
             pair = np.stack([place >> np.uint64(32) | np.uint64(top << 31), place & np.uint64(2**32 - 1)])
-            holds = condition(np.asarray(random.from_words(pair.astype(np.uint32)))) | (middle == 2**63)
+            holds = (np.asarray(random.happens(pair.astype(np.uint32), p, rest)) == wanted) | (middle == 2**63)
             low, high = np.where(holds, low, np.minimum(middle + np.uint64(1), high)), np.where(holds, middle, high)
         return high.astype(object)
 
-    return first(0, lambda value: value > bounds) + (2**63 - first(1, lambda value: value <= bounds))
+    return first(0, False) + (2**63 - first(1, True))

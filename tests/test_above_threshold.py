@@ -150,8 +150,7 @@ def test_sampler_of_numpy_has_the_law(noise):
 def realised(scores, record, distort=1.0):
     noise = oracles.realised_geometric(rates(record)[0])
     distance = np.arange(len(noise))[:, None] - np.array(scores)
-    hazards = _sparse_hazard(distance.astype(float), rates(record)[1] * distort)
-    crossing = oracles.words_up_to(hazards)
+    crossing = oracles.words_that_happen(*chances(distance.astype(float), rates(record)[1] * distort))
     law = np.zeros(len(scores) + 1)
     for weight, counts in zip(noise, crossing, strict=True):
         for i, count in enumerate(counts):
@@ -161,7 +160,7 @@ def realised(scores, record, distort=1.0):
     return law
 
 
-_sparse_hazard = jaxdp._float64.float64(lambda u, rate: _sparse.hazard(u, rate, "exponential"))
+chances = jaxdp._float64.float64(lambda u, rate: _sparse._chances(u, rate, "exponential"))
 
 
 @pytest.mark.parametrize("epsilon", [0.25, 1.0, 4.0])
@@ -176,8 +175,8 @@ def test_realised_law_of_likely_then_rare_scores(scores, epsilon):
     assert np.max(np.abs(realised(scores, record, distort=1.001) / truth - 1.0)) > 1e-5
 
 
-def test_sample_halts_where_the_hazard_reaches_the_exponential():
-    # What `realised` assumes: one fresh word pair per query, and hazard >= exponential.
+def test_sample_halts_at_the_first_crossing():
+    # What `realised` assumes: one fresh word pair per query, which crosses where it happens.
     record = AboveThreshold(0, 1, 1.0)
     scores = int32(0, -1, -1, -2)
     keys = jax.random.split(jax.random.key(5), 2000)
@@ -188,9 +187,9 @@ def test_sample_halts_where_the_hazard_reaches_the_exponential():
         return _sparse.draw(key, table, noise="exponential", shape=(4,))
 
     noise, pair = quick_jit(jax.vmap(parts))(keys)
-    exponentials = np.asarray(random.from_words(np.moveaxis(np.asarray(pair), 1, 0)))
-    hazards = np.asarray(_sparse_hazard(np.asarray(noise)[:, None] - scores.astype(float), rates(record)[1]))
-    hits = np.append(hazards >= exponentials, np.ones((2000, 1), bool), axis=1)
+    crossing = chances(np.asarray(noise)[:, None] - scores.astype(float), rates(record)[1])
+    crosses = random.happens(np.moveaxis(np.asarray(pair), 1, 0), *crossing)
+    hits = np.append(crosses, np.ones((2000, 1), bool), axis=1)
     np.testing.assert_array_equal(index, hits.argmax(axis=1))
     assert len(set(np.asarray(index).tolist())) == 5
 

@@ -1,6 +1,7 @@
 """The benchmarks' harness: ratios, exponents, checks, tables and the command line. CI runs the scripts themselves."""
 
 import argparse
+import itertools
 import json
 import math
 import time
@@ -163,7 +164,7 @@ def records(clock):
         check("right law", [500, 500], np.log([0.5, 0.5])),
         check("wrong law", [500, 500], np.log([0.9, 0.1])),
     ]
-    facts = machine.facts() | {"quick": True, "scale": 1}
+    facts = machine.facts() | {"quick": False, "scale": 1}
     return [{"benchmark": "exponential", **record, **facts} for record in own] + [
         {"benchmark": "bounds", "error": "MemoryError: too large", **facts}
     ]
@@ -172,9 +173,13 @@ def records(clock):
 def test_tables(records):
     lines = list(report.tables(records, {"exponential": "Title of it.\n\nBody.", "bounds": "Bounds."}, {}))
     text = "\n".join(lines)
-    assert "## exponential: title of it." in text and "Body." in text and "quick sizes" in text
+    assert "## exponential\n\nTitle of it." in text and "Body." in text and "scale 1." in text
     row = next(line for line in lines if line.startswith("| jaxdp, array"))
     assert "| 20 (20 to 20) | ≥ 50x: MISSED |" in row and "| 100 |" in row and "| 3 s |" in row
+    quick = "\n".join(
+        report.tables([record | {"quick": True} for record in records], {"exponential": "", "bounds": ""}, {})
+    )
+    assert "| ≥ 50x |" in quick and "quick sizes" in quick  # promises are not about these
     assert "≤ 2 s: kept" in text and "| time | n | 1.00 | 1 ± 0.15: kept |" in text
     assert "| share | 0.25 of draws | 0.25 |" in text and "| error | 2 units |  FAILED |" in text
     assert "- right law: 1,000 releases on 2 bins" in text and text.count(": agrees") == 1
@@ -204,8 +209,9 @@ def test_plot(records, tmp_path):
 
 def test_written_results_replace_those_of_the_same_script(records, tmp_path):
     pytest.importorskip("matplotlib")
-    command._write(records, tmp_path)
-    command._write([record | {"commit": "later"} for record in records if record["benchmark"] == "bounds"], tmp_path)
+    command._save(records, tmp_path)
+    command._save([record | {"commit": "later"} for record in records if record["benchmark"] == "bounds"], tmp_path)
+    command._render(tmp_path)
     lines = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
     assert len(lines) == len(records)
     assert {line["commit"] == "later" for line in lines if line["benchmark"] == "bounds"} == {True}
@@ -229,7 +235,7 @@ def test_scripts_get_their_size_and_one_failure_costs_nothing_else():
         raise MemoryError("too large\nfor this")
 
     scripts = {name: types.SimpleNamespace(run=run) for name, run in {"bad": bad, "good": good}.items()}
-    records = list(command._run(scripts, _options()))
+    records = list(itertools.chain(*command._run(scripts, _options())))
     assert [(record["benchmark"], record.get("value")) for record in records] == [
         ("bad", 2.0),
         ("bad", None),
@@ -238,12 +244,17 @@ def test_scripts_get_their_size_and_one_failure_costs_nothing_else():
     assert records[1]["error"] == "MemoryError: too large"
     assert (sizes[0].quick, sizes[0].scale, sizes[0].deadline) == (True, 3, math.inf)
     assert {"device", "versions", "commit", "time"} <= set(records[0])
-    (late,) = command._run({"good": scripts["good"]}, _options(minutes=-1.0))
-    assert late["error"] == "no time was left"
+    ((late,),) = command._run({"good": scripts["good"]}, _options(minutes=-1.0))
+    assert late["error"] == "TimeoutError: no time was left"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"), [(["nothing"], "no benchmark named 'nothing'"), (["bounds", "--scale", "0"], "--scale")]
+    ("arguments", "message"),
+    [
+        (["nothing"], "no benchmark named 'nothing'"),
+        (["bounds", "--scale", "0"], "--scale"),
+        (["bounds", "--minutes", "0"], "--minutes"),
+    ],
 )
 def test_bad_usage(arguments, message, capsys):
     with pytest.raises(SystemExit) as exit:

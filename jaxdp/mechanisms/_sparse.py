@@ -121,11 +121,23 @@ def hazard(u: Any, rate: Any, noise: str) -> jax.Array:
 
 def crossing(u: Any, rate: Any, noise: str) -> jax.Array:
     """h, the probability that the query crosses."""
+    return _chances(u, rate, noise)[0]
+
+
+def crosses(pair: Any, u: Any, rate: Any, noise: str) -> jax.Array:
+    """Whether the query crosses, from fresh random words."""
+    return random.happens(pair, *_chances(u, rate, noise))
+
+
+def _chances(u: Any, rate: Any, noise: str) -> tuple[jax.Array, jax.Array]:
+    """The probability h and 1 - h, each to full relative precision."""
     if noise == "exponential":
-        return jnp.exp(-rate * jnp.maximum(u, 0.0))
+        scaled = rate * jnp.maximum(u, 0.0)
+        return jnp.exp(-scaled), -jnp.expm1(-scaled)
     total = 1.0 + jnp.exp(-rate)
     above = jnp.exp(-rate * jnp.maximum(u, 1.0)) / total
-    return jnp.where(u >= 1.0, above, 1.0 - jnp.exp(-rate * (1.0 - jnp.minimum(u, 0.0))) / total)
+    below = jnp.exp(-rate * (1.0 - jnp.minimum(u, 0.0))) / total
+    return jnp.where(u >= 1.0, above, 1.0 - below), jnp.where(u >= 1.0, 1.0 - above, below)
 
 
 def row_count(rate: Any, rows: int | None) -> int:

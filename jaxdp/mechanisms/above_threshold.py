@@ -57,8 +57,8 @@ class AboveThreshold:
     Floating point:
         Scores are rounded down to the lattice, a monotone map; NaN counts as the lower end (never crosses).
         Float scores spend one lattice step of sensitivity on rounding errors of their own computation. Noise is
-        drawn as integers, hazards in float64 against a fresh 64-bit exponential per query: outcomes of
-        probability above 2^-40 have it to relative precision 1e-5.
+        drawn as integers, chances to cross in float64 against 64 fresh bits per query (of Runs: hazards against
+        exponentials): outcomes of probability above 2^-40 have it to relative precision 1e-5.
 
     Example:
         >>> mechanism = jaxdp.AboveThreshold(threshold=10.0, sensitivity=1.0, epsilon=1.0)
@@ -92,7 +92,9 @@ class AboveThreshold:
         runs, integer = _runs(scores)
         at = _sparse.parameters(self, integer)
         noise, pair = _sparse.draw(_check.key(key), at.table, noise=self.noise, shape=np.shape(runs.scores))
-        return _halt(pair, noise, runs, at, noise_name=self.noise)
+        if isinstance(scores, Runs):
+            return _halt_in_run(pair, noise, runs, at, noise_name=self.noise)
+        return _halt(pair, noise, runs.scores, at, noise_name=self.noise)
 
     def law(self, scores: Any, *, rows: int | None = None) -> DiscreteLaw:
         """The exact law of `sample(key, scores)`, in time n x rows.
@@ -205,11 +207,19 @@ def _distance(scores: Any, noise: Any, at: _sparse.Parameters) -> jax.Array:
 
 @float64(static_argnames=("noise_name",))
 def _crosses(pair: Any, noise: Any, score: Any, at: _sparse.Parameters, *, noise_name: str) -> jax.Array:
-    return _sparse.hazard(_distance(score, noise, at), at.query_rate, noise_name) >= random.from_words(pair)
+    return _sparse.crosses(pair, _distance(score, noise, at), at.query_rate, noise_name)
 
 
 @float64(static_argnames=("noise_name",))
-def _halt(pair: Any, noise: Any, runs: Runs, at: _sparse.Parameters, *, noise_name: str) -> Halt:
+def _halt(pair: Any, noise: Any, scores: Any, at: _sparse.Parameters, *, noise_name: str) -> Halt:
+    hit = _sparse.crosses(pair, _distance(scores, noise, at), at.query_rate, noise_name)
+    n, valid = len(scores), ~jnp.isnan(at.threshold_rate)
+    first = jnp.min(jnp.where(hit, jax.lax.iota(jnp.int32, n), jnp.int32(n)))
+    return Halt(jnp.where(valid, first, -1).astype(jnp.int32), (first < n) & valid)
+
+
+@float64(static_argnames=("noise_name",))
+def _halt_in_run(pair: Any, noise: Any, runs: Runs, at: _sparse.Parameters, *, noise_name: str) -> Halt:
     # One exponential a run: it halts inside if the summed hazard reaches it, at the query where that happens.
     each = _sparse.hazard(_distance(runs.scores, noise, at), at.query_rate, noise_name)
     repeats, last = runs.repeats.astype(jnp.float64), len(runs.scores) - 1

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdp import _check, lattice, random
+from jaxdp import _check, lattice
 from jaxdp._float64 import float64, read
 from jaxdp._mechanism import mechanism, static
 from jaxdp.laws import DiscreteLaw
@@ -144,7 +144,7 @@ def _crossings(
     pair: Any, noise: Any, scores: Any, at: _sparse.Parameters, *, cutoff: int, noise_name: str
 ) -> jax.Array:
     u = at.threshold + noise.astype(jnp.float64) - lattice.to_steps(scores, at.granularity)
-    crosses = _sparse.hazard(u, at.query_rate, noise_name) >= random.from_words(pair)
+    crosses = _sparse.crosses(pair, u, at.query_rate, noise_name)
     return crosses & _asked(crosses, cutoff) & ~jnp.isnan(at.threshold_rate)
 
 
