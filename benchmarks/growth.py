@@ -57,7 +57,7 @@ def _records(n: int) -> np.ndarray:
 
 def _bounds(size: Size, name: str, bounds: Callable, data: Callable) -> dict[str, Any]:
     calls = {}
-    for n in _sizes(size, 2**14, 2**20, (2**12, 2**14)):
+    for n in _sizes(size, 2**16, 2**22, (2**12, 2**14)):
         compiled, arguments = jax.jit(bounds), jax.device_put(data(n))
         calls[n] = lambda compiled=compiled, arguments=arguments: compiled(*arguments)
     return _grow(size, "Output bounds, n records, radius 64", name, calls, **_N_LOG_N)
@@ -104,9 +104,9 @@ def _keys(n: int) -> jax.Array:
 
 
 def _queries(size: Size) -> dict[str, Any]:
-    sets, calls = size.of(128, 16), {}
+    sets, calls = size.of(64, 16), {}
     keys, many = _keys(sets), jax.jit(jax.vmap(_ABOVE.sample))
-    for n in _sizes(size, 2**10, 2**14, (2**8, 2**10), scaled=False):
+    for n in _sizes(size, 2**14, 2**18, (2**8, 2**10), scaled=False):
         scores = jax.device_put(np.random.default_rng(n).integers(-2000, -1000, (sets, n), dtype=np.int32))
         calls[n] = lambda scores=scores: many(keys, scores)
     return _grow(size, _STREAMS, f"AboveThreshold on {sets:,} fresh data sets, by queries", calls)
@@ -121,10 +121,10 @@ def _law(size: Size) -> dict[str, Any]:
 
 
 def _runs(size: Size) -> dict[str, Any]:
-    sets, length, calls = size.of(128, 16), 2**16, {}
+    sets, length, calls = size.of(256, 16), 2**17, {}
     keys = _keys(sets)
     many = jax.jit(jax.vmap(lambda key, scores, repeats: _ABOVE.sample(key, jaxdp.Runs(scores, repeats, length))))
-    for n in _sizes(size, 2**10, 2**14, (2**8, 2**10), scaled=False):
+    for n in _sizes(size, 2**12, 2**16, (2**8, 2**10), scaled=False):
         scores = np.tile(np.arange(-1000 - n, -1000, dtype=np.int32), (sets, 1))
         repeats = np.full((sets, n), length // n, np.int32)
         arguments = jax.device_put((scores, repeats))
@@ -164,7 +164,7 @@ def _candidates(size: Size) -> dict[str, Any]:
 
 def _batches(size: Size) -> dict[str, Any]:
     many, calls = jax.jit(jax.vmap(jaxdp.Laplace(1.0, 1.0).sample)), {}
-    for n in _sizes(size, 2**14, 2**20, (2**10, 2**12)):
+    for n in _sizes(size, 2**18, 2**24, (2**10, 2**12)):
         arguments = _keys(n), jax.device_put(np.linspace(0.0, 1.0, n, dtype=np.float32))
         calls[n] = lambda arguments=arguments: many(*arguments)
     return _grow(size, "A batch of n", "vmap of Laplace.sample over keys and values", calls)

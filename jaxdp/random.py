@@ -259,7 +259,13 @@ def counts(log_p: jax.Array) -> jax.Array:
     Each probability is rounded down, which keeps 1e-5 of relative precision down to 2^-46; the largest one takes
     what is left over, so that no rare outcome pays for the rounding of the others. All zero for a NaN law.
     """
-    p, valid = jnp.exp(log_p), ~jnp.any(jnp.isnan(log_p))
+    return cut(jnp.exp(log_p))
+
+
+@float64
+def cut(p: jax.Array) -> jax.Array:
+    """`counts` of probabilities."""
+    valid = ~jnp.any(jnp.isnan(p))
     # In two words of 32 bits: there is no fast conversion to 64. What it makes of NaN does not matter.
     high = jnp.floor(p * 2.0**31)
     low = (p * 2.0**31 - high) * 2.0**32

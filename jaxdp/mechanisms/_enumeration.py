@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from jaxdp import _check, random
-from jaxdp._float64 import argmax, float64, read
+from jaxdp._float64 import float64, read
 from jaxdp._pickles import Pickles
 from jaxdp._progress import Progress
 from jaxdp.mechanisms import _multisets, _tiles
@@ -256,10 +256,7 @@ def _normalize(totals: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
     ]
     p = jnp.concatenate(parts)
     p = jnp.pad(p, (0, -len(p) % FAN))
-    valid = ~jnp.isnan(log_normalizer)
-    whole = jnp.floor(jnp.where(valid, p, 0.0) * 2.0**63).astype(jnp.uint64)
-    rest = jnp.where(valid, jnp.uint64(2**63) - jnp.sum(whole, dtype=jnp.uint64), jnp.uint64(0))
-    weights = whole.at[argmax(whole)].add(rest)
+    weights = random.cut(p)
     cumulative = jnp.cumsum(jnp.sum(weights.reshape(-1, FAN), axis=1, dtype=jnp.uint64), dtype=jnp.uint64)
     return weights, cumulative, log_normalizer
 
