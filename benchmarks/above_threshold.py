@@ -94,16 +94,18 @@ def _fresh(size: Size, runs: jaxdp.Runs, loops: dict[str, Callable], rows: int) 
     shifts = rng.integers(-5, 6, (sets, 1), dtype=np.int32)
     shifted, repeats = runs.scores + shifts, jnp.asarray(np.tile(runs.repeats, (sets, 1)))
     batch = jaxdp.Runs(jnp.asarray(shifted), repeats, queries)
-    numpy_fresh = numpy_rows(np.repeat(shifted[:rows], runs.repeats, axis=1), rng)
+    streams = np.repeat(shifted, runs.repeats, axis=1)
+    numpy_fresh, streams = numpy_rows(streams[:rows], rng), jnp.asarray(streams)
     calls = 10 if size.quick else 100
     contestants = [
-        Contestant(f"jaxdp, vmap over {sets} data sets", lambda: many(keys, batch), sets),
+        Contestant(f"jaxdp, vmap over {sets} data sets", lambda: many(keys, streams), sets),
         Contestant("NumPy, a release at a time", lambda: first(1), reference=True, calls=calls),
         Contestant("NumPy, rows of float32 exponentials", numpy_fresh, min(sets, rows), reference=True),
     ]
     if not size.quick:  # Each is one more program to compile.
         inside = jax.jit(lambda key, scores, repeats: _MECHANISM.sample(key, jaxdp.Runs(scores, repeats, queries)))
         contestants += [
+            Contestant(f"jaxdp, vmap over {sets} data sets, runs", lambda: many(keys, batch), sets),
             Contestant("jaxdp, sample(key, runs)", lambda: _MECHANISM.sample(key, runs), calls=calls),
             Contestant("jaxdp, the same under jit", lambda: inside(key, runs.scores, runs.repeats), calls=calls),
             Contestant("jaxdp, sample(key, scores)", lambda: _MECHANISM.sample(key, scores), calls=calls),

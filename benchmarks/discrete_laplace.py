@@ -3,8 +3,8 @@
 All contestants but the last draw integers Z with P(Z = z) proportional to e^(-|z| / scale), which is checked. NumPy
 subtracts geometric variables made from 53-bit floats: good enough for a chi-square test, not for privacy. OpenDP's law
 is exact, ours to 2^-50. The last contestant makes as many random words as one of our draws compares, and nothing of
-them: with jax.random, the floor of the method on this device. The scale is an argument of our compiled functions, so
-one program serves all of them.
+them, with jax.random.bits, which XLA makes slowly on a CPU: jaxdp unrolls the same generator. The scale is an argument
+of our compiled functions, so one program serves all of them.
 """
 
 from __future__ import annotations

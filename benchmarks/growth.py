@@ -89,7 +89,7 @@ def _radius(size: Size) -> dict[str, Any]:
         compiled = jax.jit(lambda x, radius=radius: jaxdp.bounds.variance(x, 0.0, 50_000.0, radius=radius))
         calls[radius] = lambda compiled=compiled: compiled(x)
     panel = f"Output bounds, radius n, {2**15:,} records"
-    return _grow(size, panel, "variance", calls, cost=lambda radius: radius**2, formula="n^2")
+    return _grow(size, panel, "variance, by radius", calls, cost=lambda radius: radius**2, formula="n^2")
 
 
 # -- streams and mechanisms on bounds -----------------------------------------------------------------------

@@ -54,13 +54,22 @@ def _where(record: dict[str, Any]) -> str:
 
 def _race(title: str, rows: Records) -> Iterator[str]:
     yield f"\n### {title}\n\nRatio to {rows[0]['reference']}: median (quartiles) of {rows[0]['turns']} turns.\n"
-    yield f"| contestant | {rows[0]['unit']}s per second | a call | CPU time | compile | memory | ratio | promise |"
-    yield "|---|--:|--:|--:|--:|--:|--:|---|"
+    unit = f"{rows[0]['unit']}s"
+    yield f"| contestant | {unit} per second | {unit} a call | a call | CPU | compile | memory | ratio | promise |"
+    yield "|---|--:|--:|--:|--:|--:|--:|--:|---|"
     for row in rows:
         ratio = "{} ({} to {})".format(*(short(row["ratio"][name]) for name in ("median", "q25", "q75")))
         times = (seconds(s) for s in (row["wall_s"]["median"], row["cpu_s"]["median"], row["compile_s"]))
         memory = f"{row['peak_bytes'] / 1e6:,.0f} MB"
-        cells = (row["contestant"], short(row["units_per_s"]), *times, memory, ratio, _promise(row))
+        cells = (
+            row["contestant"],
+            short(row["units_per_s"]),
+            short(row["units"]),
+            *times,
+            memory,
+            ratio,
+            _promise(row),
+        )
         yield f"| {' | '.join(cells)} |"
 
 
@@ -98,7 +107,7 @@ def summary(records: Records) -> Iterator[str]:
         ours = [r for r in rows if r["contestant"].startswith("jaxdp")]
         for row in promised or [max(ours or rows, key=_speed)]:
             rate = f"{short(row['units_per_s'])} {row['unit']}s/s"
-            ratio = f"{short(row['ratio']['median'])} to {row['reference']}"
+            ratio = f"{short(row['ratio']['median'])} to {row['reference']}{_other(rows)}"
             yield f"| {name} | {title}: {row['contestant']} | {rate} | {ratio} | {_promise(row)} |"
     for row in records:
         if "growth" in row:
@@ -112,6 +121,15 @@ def summary(records: Records) -> Iterator[str]:
             yield f"| {row['benchmark']} | not measured: {row['error']} | | | |"
         elif not row.get("passed", True):
             yield f"| {row['benchmark']} | {row.get('check') or row.get('figure')} | | | FAILED |"
+
+
+def _other(rows: Records) -> str:
+    """The fastest of the others, where it is not what ratios are taken to."""
+    others = [r for r in rows if not r["contestant"].startswith("jaxdp")]
+    best = max(others, key=_speed, default=rows[0])
+    if not others or best["contestant"] == best["reference"]:
+        return ""
+    return f" ({best['contestant']}: {short(_speed(best))})"
 
 
 def _speed(row: dict[str, Any]) -> float:
@@ -170,8 +188,12 @@ def _bars(axes: Any, title: str, rows: Records) -> None:
     low, median, high = ([row["ratio"][name] for row in rows] for name in ("q25", "median", "q75"))
     errors = np.maximum([np.subtract(median, low), np.subtract(high, median)], 0.0)
     colors = ["tab:blue" if name.startswith("jaxdp") else "tab:gray" for name in names]
-    axes.barh(names, median, xerr=errors, color=colors, error_kw={"lw": 0.8})
-    axes.set_xscale("log")
+    wide = max(median) > 4.0 * min(median)
+    # Bars start at the reference where the axis has no zero.
+    start = 1.0 if wide else 0.0
+    axes.barh(names, np.array(median) - start, left=start, xerr=errors, color=colors, error_kw={"lw": 0.8})
+    axes.set_xscale("log" if wide else "linear")
+    axes.axvline(1.0, color="black", lw=0.8)
     axes.invert_yaxis()
     axes.tick_params(labelsize=7)
     axes.set_title(f"{title}\nspeed relative to {rows[0]['reference']}", fontsize=8)

@@ -7,8 +7,8 @@ work), the bytes of its keys, inputs and outputs, and the fraction of the truer 
 first limit: 0.4 is promised to all whose words are the work. What binds the others, and holds off the truer limit:
 
 - law.sample looks its two words up in the law: log2 n dependent reads of a table for each release;
-- exponentials need a logarithm of doubles, AboveThreshold and SparseVector also a hazard, an exponential and another
-  logarithm a query: exponentials alone are raced;
+- exponentials need a logarithm of doubles, AboveThreshold and SparseVector an exponential and an expm1 a query:
+  exponentials alone are raced;
 - the exponential mechanism on fresh scores computes a softmax of n candidates to use two words: it has no promise, and
   is raced with the least arithmetic that such a law needs, one exponential and one running sum of doubles;
 - secure_key's words come from twenty rounds of ChaCha on sixteen words, four times the operations of Threefry.

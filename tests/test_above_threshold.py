@@ -144,6 +144,18 @@ def test_sampler_of_numpy_has_the_law(noise):
     assert oracles.p_value(counts, probabilities(other.law(int32(*scores)))) < ALPHA
 
 
+@pytest.mark.parametrize("noise", NOISES)
+def test_rare_misses_keep_their_precision(noise):
+    record = AboveThreshold(0, 1, 2.0, noise=noise)
+    other = jaxdp.SparseVector(0, 1, 2.0, cutoff=1, noise=noise)
+    for score in (1, 20, 45, 60):
+        rare = other.log_prob(int32(score), np.array([False]))
+        for stream in (int32(score), Runs(int32(score), int32(1), 1)):
+            never = np.asarray(record.law(stream).log_p)[-1]
+            assert never == rare == -np.inf or abs(never - rare) < 1e-5, score
+    assert noise == "exponential" or rare > -40.0  # e^-37, which 1 - h would have 12% off
+
+
 # The realised law of `sample`: integers counted, not sampled.
 
 
@@ -160,7 +172,7 @@ def realised(scores, record, distort=1.0):
     return law
 
 
-chances = jaxdp._float64.float64(lambda u, rate: _sparse._chances(u, rate, "exponential"))
+chances = jaxdp._float64.float64(lambda u, rate: _sparse.chances(u, rate, "exponential"))
 
 
 @pytest.mark.parametrize("epsilon", [0.25, 1.0, 4.0])

@@ -212,6 +212,7 @@ def test_written_results_replace_those_of_the_same_script(records, tmp_path):
     command._save(records, tmp_path)
     command._save([record | {"commit": "later"} for record in records if record["benchmark"] == "bounds"], tmp_path)
     command._render(tmp_path)
+    command._save([], tmp_path)
     lines = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
     assert len(lines) == len(records)
     assert {line["commit"] == "later" for line in lines if line["benchmark"] == "bounds"} == {True}
@@ -260,6 +261,20 @@ def test_bad_usage(arguments, message, capsys):
     with pytest.raises(SystemExit) as exit:
         command.main(arguments)
     assert exit.value.code == 2 and message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["not json", "[1]", '{"a": 1}'])
+def test_a_bad_folder_is_refused_before_anything_runs(text, tmp_path, capsys):
+    (tmp_path / "results.jsonl").write_text(text)
+    for folder in (tmp_path, tmp_path / "results.jsonl"):
+        with pytest.raises(SystemExit) as exit:
+            command.main(["bounds", "--quick", "--out", str(folder)])
+        assert exit.value.code == 2 and "--out must be a folder" in capsys.readouterr().err
+
+
+def test_results_of_a_script_that_is_gone_are_left_out(tmp_path):
+    (tmp_path / "results.jsonl").write_text('{"benchmark": "gone", "figure": "x"}\n')
+    assert command._load(tmp_path) == []
 
 
 def test_no_name_lists_the_scripts(capsys):

@@ -121,15 +121,15 @@ def hazard(u: Any, rate: Any, noise: str) -> jax.Array:
 
 def crossing(u: Any, rate: Any, noise: str) -> jax.Array:
     """h, the probability that the query crosses."""
-    return _chances(u, rate, noise)[0]
+    return chances(u, rate, noise)[0]
 
 
 def crosses(pair: Any, u: Any, rate: Any, noise: str) -> jax.Array:
     """Whether the query crosses, from fresh random words."""
-    return random.happens(pair, *_chances(u, rate, noise))
+    return random.happens(pair, *chances(u, rate, noise))
 
 
-def _chances(u: Any, rate: Any, noise: str) -> tuple[jax.Array, jax.Array]:
+def chances(u: Any, rate: Any, noise: str) -> tuple[jax.Array, jax.Array]:
     """The probability h and 1 - h, each to full relative precision."""
     if noise == "exponential":
         scaled = rate * jnp.maximum(u, 0.0)

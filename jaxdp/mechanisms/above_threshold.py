@@ -246,11 +246,10 @@ def _log_p(runs: Runs, at: _sparse.Parameters, *, rows: int, noise_name: str, ex
     base = _distance(runs.scores, jnp.zeros_like(at.threshold), at)
 
     def term(k: Any, weights: Any) -> tuple[jax.Array, jax.Array]:
-        h = _sparse.crossing(base[None] + k[:, None], at.query_rate, noise_name)
-        if not expand:
-            misses = 1.0 - h
-        else:  # A finite stand-in for log 0, below every double: no 0 * inf where a run is empty.
-            log_miss = jnp.maximum(jnp.log1p(-h), -1e4)
+        u = base[None] + k[:, None]
+        h, misses = _sparse.chances(u, at.query_rate, noise_name)
+        if expand:  # A finite stand-in for log 0, below every double: no 0 * inf where a run is empty.
+            log_miss = jnp.maximum(-_sparse.hazard(u, at.query_rate, noise_name), -1e4)
             misses = jnp.exp(log_miss * repeats.astype(jnp.float64)[None])
         survival = jnp.cumprod(misses, axis=1) * weights[:, None]
         halts = h * jnp.concatenate([weights[:, None], survival[:, :-1]], axis=1)
