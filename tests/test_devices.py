@@ -31,6 +31,8 @@ NUMBER = 24
 # Loops with a trip count that differs from lane to lane go on until all lanes are done.
 AGREE_ON_TRIPS = {"ProposeTestRelease"}
 SECURE = ("ExponentialMechanism", "AboveThreshold")
+# What CI has the time for; all of them are `thorough`.
+SOME, SOME_BOUNDS = ("AsymmetricSensitivity",), ("median", "variance")
 COLLECTIVE = re.compile(
     r"\b(all-gather|all-reduce|all-to-all|collective-broadcast|collective-permute|reduce-scatter|send|recv)(-start)?\("
 )
@@ -170,9 +172,15 @@ def on_eight_devices(check, names):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(2))
-def test_releases_of_every_mechanism(part):
-    on_eight_devices(mechanism_on_devices, BASIC[part::2])
+def test_releases():
+    on_eight_devices(mechanism_on_devices, SOME)
+
+
+@pytest.mark.slow
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", sorted({*BASIC} - {*SOME}))
+def test_releases_of_every_mechanism(name):
+    on_eight_devices(mechanism_on_devices, [name])
 
 
 @pytest.mark.slow
@@ -181,11 +189,18 @@ def test_releases_with_secure_keys():
 
 
 @pytest.mark.slow
-def test_bounds_of_every_statistic():
-    on_eight_devices(statistic_on_devices, sorted(STATISTICS))
+def test_bounds():
+    on_eight_devices(statistic_on_devices, SOME_BOUNDS)
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
+def test_bounds_of_every_statistic():
+    on_eight_devices(statistic_on_devices, sorted({*STATISTICS} - {*SOME_BOUNDS}))
+
+
+@pytest.mark.slow
+@pytest.mark.thorough
 def test_laws_one_by_one():
     on_eight_devices(laws_on_devices, ["AboveThreshold"])
 

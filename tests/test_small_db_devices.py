@@ -68,7 +68,14 @@ def here():
     return fingerprint()
 
 
-@pytest.mark.parametrize("numbers", [(1, [-1]), (8, [-1]), (2, [0, 1])], ids=["1", "8", "2 processes with 2"])
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        pytest.param((8, [-1]), id="8"),
+        pytest.param((1, [-1]), id="1", marks=pytest.mark.thorough),
+        pytest.param((2, [0, 1]), id="2 processes with 2", marks=pytest.mark.thorough),
+    ],
+)
 def test_enumerations_do_not_depend_on_the_devices(tmp_path, here, numbers):
     with socket.socket() as free:
         free.bind(("localhost", 0))
