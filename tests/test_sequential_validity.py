@@ -12,7 +12,8 @@ from scipy import special, stats
 from jaxdp.audit import _betting, _binomial, _predictor
 from jaxdp.audit.sequential import sequential
 
-pytestmark = pytest.mark.slow
+# `benchmarks audit_sequential` asks the same with fewer seeds.
+pytestmark = [pytest.mark.slow, pytest.mark.thorough]
 
 ALPHA, SEEDS = 0.05, 40
 
