@@ -118,6 +118,10 @@ def _fresh(size: Size, runs: jaxdp.Runs, loops: dict[str, Callable], rows: int) 
     index = [np.asarray(many(jax.random.split(jax.random.key(i), sets), same).index) for i in range(2, 22)]
     counts, log_p = np.bincount(np.concatenate(index), minlength=queries + 1), np.asarray(_MECHANISM.law(runs).log_p)
     yield check(f"{queries:,} queries: sample(key, runs)", counts, log_p)
+    plain = jnp.tile(scores, (sets, 1))
+    index = [np.asarray(many(jax.random.split(jax.random.key(i), sets), plain).index) for i in range(22, 42)]
+    counts = np.bincount(np.concatenate(index), minlength=queries + 1)
+    yield check(f"{queries:,} queries: sample(key, scores)", counts, log_p)
     rows_of_one = numpy_rows(np.tile(scores, (rows, 1)), rng)
     counts = np.bincount(np.concatenate([rows_of_one() for _ in range(4)]), minlength=queries + 1)
     yield check(f"{queries:,} queries: NumPy, fresh rows of float32 exponentials", counts, log_p)

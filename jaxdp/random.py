@@ -278,18 +278,25 @@ def cut(p: jax.Array) -> jax.Array:
 @float64
 def invert(pair: jax.Array, weights: jax.Array) -> jax.Array:
     """Indices (int32) with law weights / 2^63, from uint32 words of shape (2, ...); -1 if the weights are zero."""
-    cumulative, place = jnp.cumsum(weights, dtype=jnp.uint64), _place(pair)
-    # Counts the entries <= place, from the highest binary digit of the count down: one word of state an element,
-    # 2.6 times faster than searchsorted. The padding is above every place.
-    levels = len(weights).bit_length()
-    table = jnp.pad(cumulative, (0, 2**levels - len(weights)), constant_values=np.uint64(2**64 - 1))
+    cumulative = jnp.cumsum(weights, dtype=jnp.uint64)
+    return jnp.where(cumulative[-1] > 0, search(cumulative, place(pair)), -1).astype(jnp.int32)
+
+
+def search(cumulative: jax.Array, places: jax.Array) -> jax.Array:
+    """How many entries of an increasing table (uint64) are <= places below 2^63. For use inside a float64 core.
+
+    Counted from the highest binary digit of the count down: one word of state an element, 2.6 times faster than
+    searchsorted.
+    """
+    levels = len(cumulative).bit_length()
+    # The padding is above every place.
+    table = jnp.pad(cumulative, (0, 2**levels - len(cumulative)), constant_values=np.uint64(2**64 - 1))
 
     def descend(i: jax.Array, index: jax.Array) -> jax.Array:
         further = index + (jnp.int32(1) << (levels - 1 - i).astype(jnp.int32))
-        return jnp.where(table[further - 1] <= place, further, index)
+        return jnp.where(table[further - 1] <= places, further, index)
 
-    index = jax.lax.fori_loop(0, levels, descend, (place >> jnp.uint64(63)).astype(jnp.int32))
-    return jnp.where(cumulative[-1] > 0, index, -1).astype(jnp.int32)
+    return jax.lax.fori_loop(0, levels, descend, (places >> jnp.uint64(63)).astype(jnp.int32))
 
 
 @float64
@@ -300,18 +307,18 @@ def invert_once(pair: jax.Array, weights: jax.Array) -> jax.Array:
     """
     n = len(weights)
     size = 2 ** ((n - 1).bit_length() // 2)
-    weights, place = jnp.pad(weights, (0, -n % size)), _place(pair)
+    weights, at = jnp.pad(weights, (0, -n % size)), place(pair)
     totals = jnp.sum(weights.reshape(-1, size), axis=1, dtype=jnp.uint64)
     ends = jnp.cumsum(totals, dtype=jnp.uint64)
-    block = jnp.minimum(jnp.sum(ends <= place, dtype=jnp.int32), len(totals) - 1)
+    block = jnp.minimum(jnp.sum(ends <= at, dtype=jnp.int32), len(totals) - 1)
     part = jax.lax.dynamic_slice(weights, (block * size,), (size,))
     inside = ends[block] - totals[block] + jnp.cumsum(part, dtype=jnp.uint64)
-    index = block * size + jnp.sum(inside <= place, dtype=jnp.int32)
+    index = block * size + jnp.sum(inside <= at, dtype=jnp.int32)
     return jnp.where(ends[-1] > 0, index, -1)
 
 
-def _place(pair: jax.Array) -> jax.Array:
-    """63 random bits."""
+def place(pair: jax.Array) -> jax.Array:
+    """63 random bits (uint64) from uint32 words of shape (2, ...). For use inside a float64 core."""
     return _join(pair[0] & jnp.uint32(0x7FFFFFFF), pair[1])
 
 

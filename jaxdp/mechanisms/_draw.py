@@ -82,16 +82,8 @@ def draw(
 
 def _segment(pair: jax.Array, weights: Any, cumulative: Any) -> jax.Array:
     """What `random.invert` finds, -1 for weights of zero: the FAN segments first, then one among them."""
-    place = (pair[0] & jnp.uint32(0x7FFFFFFF)).astype(jnp.uint64) << jnp.uint64(32) | pair[1].astype(jnp.uint64)
-    levels = len(cumulative).bit_length()
-    table = jnp.pad(cumulative, (0, 2**levels - len(cumulative)), constant_values=np.uint64(2**64 - 1))
-
-    def descend(i: jax.Array, index: jax.Array) -> jax.Array:
-        further = index + (jnp.int32(1) << (levels - 1 - i).astype(jnp.int32))
-        return jnp.where(table[further - 1] <= place, further, index)
-
-    start = (place >> jnp.uint64(63)).astype(jnp.int32)
-    group = jnp.minimum(jax.lax.fori_loop(0, levels, descend, start), len(cumulative) - 1)
+    place = random.place(pair)
+    group = jnp.minimum(random.search(cumulative, place), len(cumulative) - 1)
     before = jnp.where(group > 0, cumulative[jnp.maximum(group - 1, 0)], jnp.zeros_like(place))
 
     def step(i: jax.Array, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:

@@ -136,23 +136,13 @@ def _weigh(
 
 
 @float64(static_argnames=("shape", "block", "mesh"))
-def _spread(
-    scores: Any,
-    transposed: Any,
-    factor: Any,
-    base: Any,
-    tiles: Any,
-    *,
-    shape: tuple[int, int],
-    block: tuple[int, int],
-    mesh: Mesh,
-) -> tuple[jax.Array, ...]:
-    """`_weigh` with its tiles spread over the devices of a mesh."""
+def _spread(*arguments: Any, shape: tuple[int, int], block: tuple[int, int], mesh: Mesh) -> tuple[jax.Array, ...]:
+    """`_weigh` with its last argument, the tiles, spread over the devices of a mesh."""
     everywhere, spread = PartitionSpec(), PartitionSpec("devices")
     share = jax.shard_map(
         functools.partial(_weigh, shape=shape, block=block),
         mesh=mesh,
-        in_specs=(everywhere, everywhere, everywhere, everywhere, spread),
+        in_specs=(everywhere,) * (len(arguments) - 1) + (spread,),
         out_specs=spread,
     )
-    return share(scores, transposed, factor, base, tiles)
+    return share(*arguments)
