@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxdp
-from benchmarks.harness import Contestant, Size, check, race
+from benchmarks.harness import Size, against_opendp, check, race
 
 _PROMISES = {8: (50.0, 35.0), 4096: (20.0, 20.0), 1: (None, None), 2**20: (None, None)}
 """Scale: promised ratios to OpenDP, as one array and by vmap over keys."""
@@ -37,17 +37,7 @@ def run(size: Size) -> Iterator[dict[str, Any]]:
             break
         calls = _ours(scale, n) | _others(scale, n, alone)
         promises = {"jaxdp, one array": array, "jaxdp, vmap over keys": batched}
-        opendp = any(name.startswith("OpenDP") for name in calls)  # It is optional, as the promises are.
-        contestants = [
-            Contestant(
-                name,
-                call,
-                units,
-                reference=name.startswith("OpenDP" if opendp else "NumPy"),
-                at_least=promises.get(name) if opendp else None,
-            )
-            for name, (call, units) in calls.items()
-        ]
+        contestants = against_opendp(calls, promises)
         title = f"Discrete Laplace, scale {scale:,}"
         yield from race(title, contestants, size=size, turns=9, unit="draw", draws=n, scale=scale, dtype="int32")
         for name, (call, _) in calls.items():

@@ -81,6 +81,26 @@ class Contestant:
     calls: int = 1
 
 
+def against_opendp(
+    calls: dict[str, tuple[Callable[[], Any], float]], promises: dict[str, float | None]
+) -> list[Contestant]:
+    """Contestants from calls and their units; OpenDP is the reference, NumPy where it is not installed.
+
+    Promises, by contestants' names, are about OpenDP, and optional as it is.
+    """
+    opendp = any(name.startswith("OpenDP") for name in calls)
+    return [
+        Contestant(
+            name,
+            call,
+            units,
+            reference=name.startswith("OpenDP" if opendp else "NumPy"),
+            at_least=promises.get(name) if opendp else None,
+        )
+        for name, (call, units) in calls.items()
+    ]
+
+
 def race(
     title: str, contestants: Sequence[Contestant], *, size: Size, turns: int, unit: str = "call", **facts: Any
 ) -> list[dict[str, Any]]:

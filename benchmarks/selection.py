@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxdp
-from benchmarks.harness import Contestant, Size, check, race
+from benchmarks.harness import Size, against_opendp, check, race
 
 _EM, _PF = jaxdp.ExponentialMechanism(1.0, 1.0), jaxdp.PermuteAndFlip(1.0, 1.0)
 _exponential, _flip = jax.jit(jax.vmap(_EM.sample)), jax.jit(jax.vmap(_PF.sample))
@@ -50,17 +50,8 @@ def run(size: Size) -> Iterator[dict[str, Any]]:
 
 
 def _race(title: str, calls: Calls, size: Size, n: int, promise: float | None) -> list[dict[str, Any]]:
-    opendp = any(name.startswith("OpenDP") for name in calls)  # It is optional, as the promises are.
-    contestants = [
-        Contestant(
-            name,
-            call,
-            units,
-            reference=name.startswith("OpenDP" if opendp else "NumPy"),
-            at_least=promise if opendp and name.startswith("jaxdp, exponential mechanism, v") else None,
-        )
-        for name, (call, units) in calls.items()
-    ]
+    promises = {name: promise for name in calls if name.startswith("jaxdp, exponential mechanism, v")}
+    contestants = against_opendp(calls, promises)
     facts = {"candidates": n, "epsilon": 1.0, "dtype": "float32"}
     return race(title, contestants, size=size, turns=7 if n <= 1000 else 3, unit="release", **facts)
 
