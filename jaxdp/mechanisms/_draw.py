@@ -17,10 +17,11 @@ _WORDS = 2
 """Words of a half's scores that are fetched at once."""
 
 
-@float64(static_argnames=("plan", "dtype", "counted", "size"))
+@float64(static_argnames=("plan", "dtypes", "counted", "size"))
 def draw(
     words: Any,
     law: Any,
+    sums: Any,
     base: Any,
     groups: Any,
     tables: Any,
@@ -29,7 +30,7 @@ def draw(
     multiplicities: Any,
     *,
     plan: tuple[int, int, tuple[int, int], tuple[tuple[int, int], ...]],
-    dtype: np.dtype,
+    dtypes: tuple[np.dtype, np.dtype],
     counted: tuple[bool, bool],
     size: int,
 ) -> jax.Array:
@@ -38,7 +39,8 @@ def draw(
     Args:
         words: uint32 words of shape (2,), (2,) and (2, size). Without the last ones the tables must have counts and
             profiles one element each.
-        law: Integer weights of the segments, cumulative sums of every FAN of them, scores of halves and their factor.
+        law: Integer weights of the segments, cumulative sums of every FAN of them.
+        sums: Sums of halves as words, target, number of records and factor of the scores.
         base: Log base measures of the halves.
         groups: Tiles of each group (T, 4).
         tables: Multisets of both halves.
@@ -46,17 +48,17 @@ def draw(
         elements: (|X|,) elements sorted by profile.
         multiplicities: (k,) elements of each profile.
         plan: Profiles in the first half, number of prefixes, rows and columns of a segment and of each group's tiles.
-        dtype: Of the scores.
+        dtypes: Of the sums and of the scores.
         counted: Whether the tables have counts.
         size: m.
     """
-    (weights, cumulative, scores, factor), (split, prefixes, block, shapes) = law, plan
+    (weights, cumulative), (split, prefixes, block, shapes) = law, plan
     segment = _segment(words[0], weights, cumulative)
     row, column, step, height, length = _locate(segment, groups, shapes, block)
     down, right = jax.lax.iota(jnp.int32, block[0]), jax.lax.iota(jnp.int32, block[1])
     rows, columns = row + down, column + step * right
-    worst = _largest_differences(scores, rows, columns, dtype).astype(jnp.float64)
-    log_weight = base[rows][:, None] + base[columns][None] - factor * worst
+    worst = _largest_differences(*sums[:3], rows, columns, dtypes).astype(jnp.float64)
+    log_weight = base[rows][:, None] + base[columns][None] - sums[3] * worst
     inside = (down < height)[:, None] & (step * right < length)[None]
     log_weight = jnp.where(inside, log_weight, -jnp.inf).reshape(-1)
     chosen = random.invert_once(words[1], random.counts(jax.nn.log_softmax(log_weight)))
@@ -95,18 +97,26 @@ def _segment(pair: jax.Array, weights: Any, cumulative: Any) -> jax.Array:
     return jnp.where(cumulative[-1] > 0, index, -1)
 
 
-def _largest_differences(words: Any, rows: jax.Array, columns: jax.Array, dtype: np.dtype) -> jax.Array:
-    """max_q |score of row - score of column|; whole stretches of words are fetched, which is many times faster."""
+def _largest_differences(
+    words: Any, target: Any, n: Any, rows: jax.Array, columns: jax.Array, dtypes: tuple[np.dtype, np.dtype]
+) -> jax.Array:
+    """max_q |target - n (sum of row + sum of column)|; stretches of words are fetched, which is many times faster."""
     number = words.shape[1]
     each = next(part for part in range(min(number, _WORDS), 0, -1) if number % part == 0)
-    stretches = words.reshape(-1, each)
+    stretches, of_sums, of_scores = words.reshape(-1, each), *dtypes
+    # Queries without effect fill the words.
+    target = jnp.pad(target, (0, number * 8 // of_sums.itemsize - len(target)))
+    targets, n = target.astype(of_scores).reshape(number // each, -1), n.astype(of_scores)
 
     def some(i: jax.Array) -> jax.Array:
         one, other = (
-            jax.lax.bitcast_convert_type(stretches[half * (number // each) + i], dtype).reshape(len(half), -1)
+            n
+            * jax.lax.bitcast_convert_type(stretches[half * (number // each) + i], of_sums)
+            .reshape(len(half), -1)
+            .astype(of_scores)
             for half in (rows, columns)
         )
-        return jnp.max(jnp.abs(one[:, None] - other[None]), axis=2)
+        return jnp.max(jnp.abs((targets[i] - one)[:, None] - other[None]), axis=2)
 
     def further(i: jax.Array, worst: jax.Array) -> jax.Array:
         return jnp.maximum(worst, some(i.astype(jnp.int32)))

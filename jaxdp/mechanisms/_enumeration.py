@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,8 +21,8 @@ from jaxdp.mechanisms import _multisets, _tiles
 from jaxdp.mechanisms._draw import FAN, draw
 from jaxdp.workload import Workload, clean_counts
 
-SCORES = {4: np.dtype(np.int16), 2: np.dtype(np.int32), 1: np.dtype(np.float64)}
-"""Types of scores by their number in a word."""
+_INTEGERS = {2**7: np.dtype(np.int8), 2**15: np.dtype(np.int16), 2**31: np.dtype(np.int32)}
+"""Types by what the integers in them have to be less than; float64 holds those below 2^53."""
 _LONG = 2**32
 """Candidates times queries from which a terminal shows a bar: some seconds."""
 
@@ -37,11 +38,11 @@ class Enumeration(Pickles):
         log_normalizer: log of the mean weight exp(-epsilon n error / 2) over all tuples in X^m.
         target: (|Q|,) m times the sums of the queries' numerators over the data.
         num_records: n.
-        words: (halves, ...) uint64; their scores in one of the types of SCORES, several a word. Those of prefixes are
-            target less n times the sums over each, those of suffixes n times the sums.
-        factor: Weights are exp(-factor max_q |score of prefix - score of suffix|).
+        words: (halves, ...) uint64; sums of the queries' numerators over all halves, several a word, public.
+        factor: Weights are exp(-factor max_q |target - n (sum over prefix + sum over suffix)|).
         workload: The queries.
         size: Records of a release.
+        dtype: Type of the scores: the narrowest one that is exact, but not int8; float64 for traced counts.
 
     Example:
         >>> summary = np.array([10, 30, 60], np.int32), jaxdp.Workload([[0, 0, 1], [0, 1, 1]])
@@ -59,6 +60,7 @@ class Enumeration(Pickles):
     factor: Any
     workload: Workload = dataclasses.field(metadata={"static": True})
     size: int = dataclasses.field(metadata={"static": True})
+    dtype: np.dtype = dataclasses.field(metadata={"static": True})
 
     def sample(self, key: jax.Array) -> jax.Array:
         """One release, (|X|,) int32 counts: a segment, a pair in it, and an element of each member's profile."""
@@ -70,7 +72,8 @@ class Enumeration(Pickles):
             words = *words, random.words(key, 2, (self.size,))
         return draw(
             words,
-            (self.weights, self.cumulative, self.words, self.factor),
+            (self.weights, self.cumulative),
+            (self.words, self.target, self.num_records, self.factor),
             _base(self.workload, self.size),
             tuple(group.tiles for group in plan.groups),
             tuple(half.table for half in parts),
@@ -78,15 +81,10 @@ class Enumeration(Pickles):
             self.workload.elements,
             self.workload.multiplicities,
             plan=(plan.split, plan.prefixes, plan.block, tuple((group.rows, group.columns) for group in plan.groups)),
-            dtype=self.dtype,
+            dtypes=(_sums_dtype(self.workload, self.size), self.dtype),
             counted=tuple(half.counted for half in parts),
             size=self.size,
         )
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Type of the scores: the narrowest one of SCORES that is exact, float64 for traced counts."""
-        return SCORES[_width(self.workload.num_queries) // self.words.shape[1]]
 
     def log_prob(self, histogram: Any) -> Any:
         """Log-probability of a released histogram, (|X|,); -inf for what does not have `size` records."""
@@ -100,8 +98,8 @@ class Enumeration(Pickles):
     def expected_error(self) -> Any:
         """Mean of the largest error of all queries, by a second enumeration. Not private."""
         plan = _multisets.plan(self.workload.num_profiles, self.size)
-        scores = _unpack(self.words, dtype=self.dtype)
-        totals = _tiles.weigh(scores, self.factor, _base(self.workload, self.size), plan, mean=True)
+        sides = _sides(self.workload, self.size, self.target, self.num_records, self.factor)
+        totals = _tiles.weigh(sides, plan, self.dtype, mean=True)
         scale = self.size * float(self.workload.denominator)
         return read(_mean_error(totals, self.log_normalizer, self.num_records, scale))
 
@@ -121,26 +119,22 @@ def enumerate_candidates(
     k = workload.num_profiles
     _multisets.check_number(k, size, workload.num_queries)
     plan, largest = _multisets.plan(k, size), largest_sum(counts, workload, size)
-    target, num_records, scores, words, factor = _sums(
-        # Bound to no device, so that releases go where their keys are.
-        read(counts),
-        workload.profiles,
-        workload.profile_numerators,
-        *_tables(workload, size),
-        read(epsilon),
-        size=size,
-        denominator=workload.denominator,
-        dtype=SCORES[4 if largest < 2.0**15 else 2 if largest < 2.0**31 else 1],
-    )
-    tiles = scores, factor, _base(workload, size), plan
-    if any(map(_check.is_traced, (scores, factor))):
-        totals = _tiles.weigh(*tiles)
+    dtype = np.promote_types(_narrowest(largest), np.int16)
+    profiles = workload.profiles, workload.profile_numerators
+    # Bound to no device, so that releases go where their keys are.
+    data = _sums(read(counts), *profiles, read(epsilon), size=size, denominator=workload.denominator)
+    sides = _sides(workload, size, *data)
+    if any(map(_check.is_traced, data)):
+        totals = _tiles.weigh(sides, plan, dtype)
     else:
         if progress is None and _multisets.number(k, size) * workload.num_queries >= _LONG:
             progress = _bar()
-        totals = _tiles.weigh_on(found, progress, *tiles)
+        totals = _tiles.weigh_on(found, progress, sides, plan, dtype)
+    target, num_records, factor = data
+    with jax.enable_x64(True):
+        words = jax.device_put(sides.sums.view(np.uint64))
     law = *_normalize(totals), target, num_records, words, factor
-    return Enumeration(*law, workload=workload, size=size)
+    return Enumeration(*law, workload=workload, size=size, dtype=dtype)
 
 
 def _bar() -> Callable[[float], Any]:
@@ -160,12 +154,6 @@ def halves(workload: Workload, size: int) -> tuple[_multisets.Half, _multisets.H
     return _multisets.half(many[:split], size), _multisets.half(many[split:], size)
 
 
-def _width(queries: int) -> int:
-    """Queries with those of no effect at the end, which fill words and the loop over queries."""
-    unit = 8 if queries > 4 else 4
-    return -(-queries // unit) * unit
-
-
 def _padding(workload: Workload, size: int) -> int:
     """Halves of no effect at the end, so that a tile always fits."""
     return max(group.columns for group in _multisets.plan(workload.num_profiles, size).groups)
@@ -176,20 +164,47 @@ def _base(workload: Workload, size: int) -> np.ndarray:
     """Base measures of halves: of a tuple |X|^-m, so of a multiset m! |X|^-m prod multiplicity^count / count!."""
     constant = float(gammaln(size + 1.0) - size * np.log(workload.universe_size))
     first, second = halves(workload, size)
-    return np.concatenate([first.log_base + constant, second.log_base, np.zeros(_padding(workload, size))])
+    return _aligned([first.log_base + constant, second.log_base, np.zeros(_padding(workload, size))], np.float64)
 
 
 @functools.lru_cache(maxsize=4)
 def _tables(workload: Workload, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Sums of the queries' numerators over all halves, negative for prefixes, and which are prefixes; public."""
+    """(halves and padding, width) sums of the queries' numerators over all halves, and their transpose; public."""
     split = _multisets.plan(workload.num_profiles, size).split
     numerators, (first, second) = workload.profile_numerators, halves(workload, size)
-    sums = np.concatenate([-first.sums(numerators[:, :split]), second.sums(numerators[:, split:])])
-    largest = size * workload.denominator
-    dtype = SCORES[4 if largest < 2**15 else 2 if largest < 2**31 else 1]
-    padding = (0, _padding(workload, size)), (0, _width(workload.num_queries) - workload.num_queries)
-    sums = np.pad(sums.astype(dtype), padding)
-    return sums, np.arange(len(sums)) < len(first.table)
+    # Queries without effect fill the words.
+    width = (0, 0), (0, -workload.num_queries % 8)
+    parts = (first, numerators[:, :split]), (second, numerators[:, split:])
+    sums = [np.pad(half.sums(part), width) for half, part in parts]
+    sums.append(np.zeros((_padding(workload, size), sums[0].shape[1])))
+    sums = _aligned(sums, _sums_dtype(workload, size))
+    return sums, _aligned([sums.T], sums.dtype)
+
+
+def _sums_dtype(workload: Workload, size: int) -> np.dtype:
+    """Type of the sums in `_tables`."""
+    return _narrowest(size * workload.denominator)
+
+
+def _narrowest(largest: float) -> np.dtype:
+    """Type of integers up to this size."""
+    return next((dtype for end, dtype in _INTEGERS.items() if largest < end), np.dtype(np.float64))
+
+
+def _aligned(parts: list[np.ndarray], dtype: Any) -> np.ndarray:
+    """Concatenates arrays, from a multiple of 64 bytes on: a CPU's programs take these from the host as they are."""
+    shape = sum(map(len, parts)), *parts[0].shape[1:]
+    space = np.empty(math.prod(shape) * np.dtype(dtype).itemsize + 64, np.uint8)
+    start = -space.ctypes.data % 64
+    whole = space[start : len(space) - 64 + start].view(dtype).reshape(shape)
+    np.concatenate(parts, out=whole, casting="unsafe")
+    whole.flags.writeable = False
+    return whole
+
+
+def _sides(workload: Workload, size: int, target: Any, num_records: Any, factor: Any) -> _tiles.Sides:
+    sums, transposed = _tables(workload, size)
+    return _tiles.Sides(sums, transposed, _base(workload, size), target, num_records, factor)
 
 
 def largest_sum(counts: Any, workload: Workload, size: int) -> float:
@@ -217,33 +232,13 @@ def _profile_counts(counts: Any, profiles: Any, k: int) -> jax.Array:
     return jnp.zeros_like(counts, shape=k).at[profiles].add(counts)
 
 
-@float64(static_argnames=("size", "denominator", "dtype"))
+@float64(static_argnames=("size", "denominator"))
 def _sums(
-    counts: Any,
-    profiles: Any,
-    numerators: Any,
-    sums: Any,
-    is_prefix: Any,
-    epsilon: Any,
-    *,
-    size: int,
-    denominator: int,
-    dtype: np.dtype,
-) -> tuple[jax.Array, ...]:
+    counts: Any, profiles: Any, numerators: Any, epsilon: Any, *, size: int, denominator: int
+) -> tuple[jax.Array, jax.Array, jax.Array]:
     numerators, counts = numerators.astype(jnp.float64), clean_counts(counts)
     n, target = jnp.sum(counts), numerators @ _profile_counts(counts, profiles, numerators.shape[1]) * float(size)
-    ends = jnp.pad(target.astype(dtype), (0, sums.shape[1] - len(target)))
-    ends = jnp.where(is_prefix[:, None], ends[None], jnp.zeros_like(ends)[None])
-    scores = ends + n.astype(dtype) * sums.astype(dtype)
-    per = 8 // dtype.itemsize
-    words = scores.reshape(len(scores), -1, per) if per > 1 else scores
-    words = jax.lax.bitcast_convert_type(words, jnp.uint64)
-    return target, n, scores, words, factor(epsilon, float(size * denominator), n)
-
-
-@float64(static_argnames="dtype")
-def _unpack(words: Any, *, dtype: np.dtype) -> jax.Array:
-    return jax.lax.bitcast_convert_type(words, dtype).reshape(len(words), -1)
+    return target, n, factor(epsilon, float(size * denominator), n)
 
 
 @float64

@@ -21,7 +21,7 @@ MAX_CANDIDATES = 2**32
 """Multisets over profiles that are enumerated at most: about a minute for 64 queries on two cores."""
 _MAX_TABLE = 2**27
 _MAX_SEGMENTS = 2**22
-_SHAPES = ((64, 512), (8, 4096))
+_SHAPES = ((128, 256), (16, 2048))
 _OVERHEAD = 4096.0
 """What a tile costs besides its cells, in cells."""
 
@@ -155,7 +155,7 @@ def plan(k: int, size: int) -> Plan:
     parts = tuple(Group(*shape, np.concatenate(tiles)) for shape, tiles in groups.items())
     cells = sum(len(part.tiles) * part.rows * part.columns for part in parts)
     # Sums over rows vectorise; columns come in where there are no rows to sum over.
-    high, wide = min(8, min(part.rows for part in parts)), 1
+    high, wide = min(16, min(part.rows for part in parts)), 1
     while cells // (high * wide) > _MAX_SEGMENTS and wide < min(part.columns for part in parts):
         wide *= 2
     return Plan(split, all_prefixes, (high, wide), parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,35 +17,54 @@ from jaxdp.mechanisms import _multisets
 
 _UNROLL = 8
 _STEPS = 50
+_SPREAD = 300.0
+"""Base measures of a tile's rows within e^300 of each other: one shift does for all of them."""
 
 
-def weigh(
-    scores: Any, factor: Any, base: Any, plan: _multisets.Plan, *, mean: bool = False
-) -> list[tuple[jax.Array, ...]]:
+class Sides(NamedTuple):
+    """What a tile's rows and columns are made of. The first three are public, see `_enumeration`.
+
+    Attributes:
+        sums: (halves and padding, queries and padding) sums of the queries' numerators over all halves; at least a
+            tile's columns of padding, and queries up to a multiple of 8.
+        transposed: (queries and padding, halves and padding).
+        base: (halves and padding,) log base measures.
+        target: (queries,) m times the sums over the data.
+        num_records: n.
+        factor: Weights are exp(base + other base - factor max_q |target - n (sum + other sum)|).
+    """
+
+    sums: Any
+    transposed: Any
+    base: Any
+    target: Any
+    num_records: Any
+    factor: Any
+
+
+def weigh(sides: Sides, plan: _multisets.Plan, dtype: np.dtype, *, mean: bool = False) -> list[tuple[jax.Array, ...]]:
     """Total weight of each segment, for each group of tiles, where the arguments are.
 
     Args:
-        scores: (halves, queries) and at least a tile's columns of padding below.
-        factor: Weights are exp(base + other base - factor max_q |score - other score|).
-        base: Log base measures, (halves and padding,).
+        sides: Rows and columns.
         plan: The tiles.
+        dtype: Of the scores.
         mean: Whether weights are multiplied by their scores.
 
     Returns:
         Weights (T, rows of segments, columns of segments) over exp(shift), logs of the total weights of tiles (T,),
         and shifts (T,). A segment has adjacent rows and, where it has several columns, every so many-th column.
     """
-    run = functools.partial(_weigh, scores, scores.T, factor, base, block=plan.block, mean=mean)
+    run = functools.partial(_weigh, sides, block=plan.block, dtype=dtype, mean=mean)
     return [run(group.tiles, shape=(group.rows, group.columns)) for group in plan.groups]
 
 
 def weigh_on(
     devices: tuple[Any, ...],
     progress: Callable[[float], Any] | None,
-    scores: Any,
-    factor: Any,
-    base: Any,
+    sides: Sides,
     plan: _multisets.Plan,
+    dtype: np.dtype,
 ) -> list[tuple[np.ndarray, ...]]:
     """What `weigh` gives, on the host, bit for bit the same whatever the devices: each has its share of the tiles.
 
@@ -53,7 +72,8 @@ def weigh_on(
     """
     mesh = Mesh(np.array(devices), ("devices",))
     with jax.enable_x64(True):
-        sides = jax.device_put((scores, scores.T, factor, base), NamedSharding(mesh, PartitionSpec()))
+        sides = jax.device_put(sides, NamedSharding(mesh, PartitionSpec()))
+    run = functools.partial(_spread, sides, block=plan.block, dtype=dtype, mesh=mesh)
     weights, total, finished = [], sum(len(group.tiles) for group in plan.groups), 0
     for group in plan.groups:
         steps = _STEPS if progress else 1
@@ -63,16 +83,20 @@ def weigh_on(
         tiles = np.pad(group.tiles, ((0, -len(group.tiles) % each), (0, 0))).reshape(-1, each, 4)
         pieces = []
         for part in tiles:
-            pieces.append(_spread(*sides, part, shape=(group.rows, group.columns), block=plan.block, mesh=mesh))
+            pieces.append(run(part, shape=(group.rows, group.columns)))
             if progress:
                 pieces[-1] = _to_host(pieces[-1])
                 finished += each
                 progress(min(1.0, finished / total))
         weights.append((pieces, len(group.tiles)))
     return [
-        tuple(np.concatenate(parts)[:number] for parts in zip(*map(_to_host, pieces), strict=True))
+        tuple(_joined(parts)[:number] for parts in zip(*map(_to_host, pieces), strict=True))
         for pieces, number in weights
     ]
+
+
+def _joined(parts: tuple[np.ndarray, ...]) -> np.ndarray:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _to_host(arrays: Any) -> tuple[np.ndarray, ...]:
@@ -82,48 +106,44 @@ def _to_host(arrays: Any) -> tuple[np.ndarray, ...]:
     return tuple(np.asarray(array) for array in arrays)
 
 
-@float64(static_argnames=("shape", "block", "mean"))
+@float64(static_argnames=("shape", "block", "dtype", "mean"))
 def _weigh(
-    scores: Any,
-    transposed: Any,
-    factor: Any,
-    base: Any,
+    sides: Sides,
     tiles: Any,
     *,
     shape: tuple[int, int],
     block: tuple[int, int],
+    dtype: np.dtype,
     mean: bool = False,
 ) -> tuple[jax.Array, ...]:
     (rows, columns), (high, wide) = shape, block
-    queries = scores.shape[1]
-    unroll = next(number for number in range(min(queries, _UNROLL), 0, -1) if queries % number == 0)
+    unroll = min(_UNROLL, len(_padded(sides.target, 4)))
+    target = _padded(sides.target, unroll).astype(dtype)
+    queries, n, zero = len(target), sides.num_records.astype(dtype), jnp.int32(0)
 
     def tile(place: jax.Array) -> tuple[jax.Array, ...]:
         row, height, column, length = place
+        # Scores of all halves would be as fast to use, but slow to write: they do not fit into caches.
+        down = target - n * jax.lax.dynamic_slice(sides.sums, (row, zero), (rows, queries)).astype(dtype)
+        right = n * jax.lax.dynamic_slice(sides.transposed, (zero, column), (queries, columns)).astype(dtype)
 
         def difference(q: jax.Array) -> jax.Array:
-            # Slices of the whole tables: those of a tile would be copied first.
-            one = jax.lax.dynamic_slice(scores, (row, q), (rows, 1))
-            return jnp.abs(one - jax.lax.dynamic_slice(transposed, (q, column), (1, columns)))
+            one = jax.lax.dynamic_slice(down, (zero, q), (rows, 1))
+            return jnp.abs(one - jax.lax.dynamic_slice(right, (q, zero), (1, columns)))
 
         def some(i: jax.Array, worst: jax.Array) -> jax.Array:
             for j in range(unroll):
                 worst = jnp.maximum(worst, difference(i.astype(jnp.int32) * unroll + j))
             return worst
 
-        worst = jax.lax.fori_loop(0, queries // unroll, some, difference(jnp.int32(0)))
-        first, second = (
-            jnp.where(jax.lax.iota(jnp.int32, size) < end, jax.lax.dynamic_slice(base, (start,), (size,)), -jnp.inf)
-            for start, size, end in ((row, rows, height), (column, columns, length))
-        )
-        # One shift a tile: what is lost to underflow is e^-700 of the tile's largest weight. The score is negated, else
-        # XLA would keep these log-weights for below, where new ones are faster: they spread over the cores of a CPU.
-        shift = jnp.max(first[:, None] + second[None] + factor * (-worst).astype(jnp.float64))
-        shift = jnp.where(shift == -jnp.inf, 0.0, shift)
+        worst = jax.lax.fori_loop(0, queries // unroll, some, difference(zero))
+        ends = (row, rows, height), (column, columns, length)
+        first, second = (_inside(jax.lax.dynamic_slice(sides.base, (i,), (size,)), end) for i, size, end in ends)
+        shift = _shift(first, second, worst, sides.factor)
         # Row by row of a segment: a CPU's reductions of doubles are not vectorised.
         worst, first = worst.reshape(rows // high, high, columns), first.reshape(rows // high, high, 1)
         scored = [worst[:, i].astype(jnp.float64) for i in range(high)]
-        weights = [jnp.exp(first[:, i] + second[None] - factor * scored[i] - shift) for i in range(high)]
+        weights = [jnp.exp(first[:, i] + second[None] - sides.factor * scored[i] - shift) for i in range(high)]
         if mean:
             weights = [weight * score for weight, score in zip(weights, scored, strict=True)]
         weight = functools.reduce(jnp.add, weights)
@@ -135,14 +155,41 @@ def _weigh(
     return jax.lax.map(tile, tiles)
 
 
-@float64(static_argnames=("shape", "block", "mesh"))
-def _spread(*arguments: Any, shape: tuple[int, int], block: tuple[int, int], mesh: Mesh) -> tuple[jax.Array, ...]:
-    """`_weigh` with its last argument, the tiles, spread over the devices of a mesh."""
-    everywhere, spread = PartitionSpec(), PartitionSpec("devices")
+def _padded(target: jax.Array, unit: int) -> jax.Array:
+    return jnp.pad(target, (0, -len(target) % unit))
+
+
+def _inside(base: jax.Array, end: jax.Array) -> jax.Array:
+    return jnp.where(jax.lax.iota(jnp.int32, len(base)) < end, base, -jnp.inf)
+
+
+def _shift(first: jax.Array, second: jax.Array, worst: jax.Array, factor: Any) -> jax.Array:
+    """At least the largest log-weight of a tile, and at most _SPREAD more: what is lost to underflow is e^-400 of it.
+
+    As if each column had its least score and its largest base measure in one row: integers are compared much faster.
+    """
+    largest = jnp.max(first)
+    lowest = jnp.min(jnp.where(first == -jnp.inf, jnp.inf, first))
+
+    def bound() -> jax.Array:
+        return largest + jnp.max(second - factor * jnp.min(worst, axis=0).astype(jnp.float64))
+
+    def exact() -> jax.Array:
+        return jnp.max(first[:, None] + second[None] - factor * worst.astype(jnp.float64))
+
+    shift = jax.lax.cond(largest - lowest < _SPREAD, bound, exact)
+    return jnp.where(shift == -jnp.inf, 0.0, shift)
+
+
+@float64(static_argnames=("shape", "block", "dtype", "mesh"))
+def _spread(
+    sides: Sides, tiles: Any, *, shape: tuple[int, int], block: tuple[int, int], dtype: np.dtype, mesh: Mesh
+) -> tuple[jax.Array, ...]:
+    """`_weigh` with the tiles spread over the devices of a mesh."""
     share = jax.shard_map(
-        functools.partial(_weigh, shape=shape, block=block),
+        functools.partial(_weigh, shape=shape, block=block, dtype=dtype),
         mesh=mesh,
-        in_specs=(everywhere,) * (len(arguments) - 1) + (spread,),
-        out_specs=spread,
+        in_specs=(PartitionSpec(), PartitionSpec("devices")),
+        out_specs=PartitionSpec("devices"),
     )
-    return share(*arguments)
+    return share(sides, tiles)
