@@ -77,7 +77,7 @@ class _NumPy:
         k = workload.num_profiles
         self.split, self.workload, n = k // 2, workload, int(counts.sum())
         many = workload.multiplicities
-        halves = [_multisets.half(tuple(part.tolist()), _SIZE) for part in (many[: self.split], many[self.split :])]
+        halves = [_multisets.half(tuple(part.tolist()), _SIZE, 1) for part in (many[: self.split], many[self.split :])]
         numerators = workload.profile_numerators.astype(np.int32)
         target = _SIZE * (numerators @ np.bincount(workload.profiles, weights=counts, minlength=k)).astype(np.int32)
         tables = [half.table for half in halves]

@@ -204,7 +204,7 @@ def test_sizes_and_accuracies():
 @pytest.mark.parametrize(("profiles", "size"), [(1, 5), (2, 7), (3, 40), (6, 5), (9, 9), (16, 3), (40, 2), (300, 1)])
 def test_tiles_cover_every_multiset_once(profiles, size):
     plan = _multisets.plan(profiles, size)
-    first, second = (_multisets.half((1,) * k, size) for k in (plan.split, profiles - plan.split))
+    first, second = (_multisets.half((1,) * k, size, plan.block[0]) for k in (plan.split, profiles - plan.split))
 
     def sizes(half, k):
         return half.table.sum(axis=1) if half.counted else (half.table < k).sum(axis=1)
@@ -246,6 +246,59 @@ def test_integers_and_doubles_give_the_same_law(n, dtype):
     law = mechanism.law((counts, workload))
     errors = np.max(np.abs(law.outcomes @ workload.queries.T / 4 - workload.queries @ counts / n), axis=1)
     assert concrete.expected_error() == pytest.approx(np.exp(law.log_p) @ errors, rel=1e-12)
+
+
+def log_law_of_sum(values, size):
+    """Log-probability that `size` uniform elements have a sum of v, for all v."""
+    total = np.array([0.0])
+    for _ in range(size):
+        longer = np.full(len(total) + max(values), -np.inf)
+        for value, times in zip(*np.unique(values, return_counts=True), strict=True):
+            here = longer[value : value + len(total)]
+            np.logaddexp(here, total + math.log(times / len(values)), out=here)
+        total = longer
+    return total
+
+
+@pytest.mark.parametrize(
+    ("values", "multiplicities", "size", "epsilon", "wide"),
+    [
+        pytest.param((0, 1, 2), (1, 1, 1), 3000, 0.5, True, id="segments of one row and several columns"),
+        # One element is never chosen, though nearly all tuples have it: its weights underflow all others of a tile.
+        pytest.param((0, 98, 99, 100), (2**10, 1, 1, 1), 400, 120.0, False, id="base measures that spread widely"),
+    ],
+)
+def test_large_sizes_against_convolutions(values, multiplicities, size, epsilon, wide):
+    elements, records = np.repeat(values, multiplicities), 100
+    counts = np.where(elements == values[-2], records, 0).astype(np.int32)
+    mechanism, plan = jaxdp.SmallDB(epsilon, size=size), _multisets.plan(len(values), size)
+    assert plan.block == ((1, 2) if wide else (16, 1))
+    enumeration = mechanism.enumerate((counts, jaxdp.Workload([elements / values[-1]])))
+    error = np.abs(np.arange(values[-1] * size + 1) / size - values[-2]) / values[-1]
+    log_weights = log_law_of_sum(elements, size) - epsilon * records * error / 2.0
+    log_normalizer = np.logaddexp.reduce(log_weights)
+    assert float(enumeration.log_normalizer) == pytest.approx(log_normalizer, rel=1e-11, abs=1e-10)
+    draws = np.asarray(jax.vmap(enumeration.sample)(jax.random.split(jax.random.key(14), 20_000)))
+    assert np.all(draws.sum(axis=1) == size)
+    found, law = np.bincount(draws @ elements, minlength=len(error)), np.exp(log_weights - log_normalizer)
+    assert oracles.p_value(found, law) > ALPHA > oracles.p_value(np.roll(found, size // 60), law)
+
+
+@pytest.mark.parametrize(
+    ("levels", "size", "dtype"), [(1, 4, np.int8), (40, 4, np.int16), (2**24, 4, np.int32), (2**24, 130, np.float64)]
+)
+def test_sums_of_every_type(levels, size, dtype):
+    rng = np.random.default_rng(15)
+    workload = jaxdp.Workload(rng.integers(0, levels + 1, (11, 2 if size > 100 else 4)) / levels)
+    counts = rng.integers(0, 9, workload.universe_size).astype(np.int32)
+    mechanism = jaxdp.SmallDB(1.0, size=size)
+    law, enumeration = mechanism.law((counts, workload)), mechanism.enumerate((counts, workload))
+    assert _enumeration._sums_dtype(workload, size) == dtype
+    mine = [enumeration.log_prob(outcome) for outcome in law.outcomes]
+    np.testing.assert_allclose(mine, law.log_p, rtol=1e-9, atol=1e-11)
+    draws = np.asarray(jax.vmap(enumeration.sample)(jax.random.split(jax.random.key(16), 20_000)))
+    found = (draws[:, None] == law.outcomes[None]).all(axis=2).sum(axis=0)
+    assert oracles.p_value(found, np.exp(law.log_p)) > ALPHA > oracles.p_value(np.roll(found, 1), np.exp(law.log_p))
 
 
 def test_enumerations_survive_pickling_and_vmap_over_data_sets():

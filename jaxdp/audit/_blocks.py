@@ -22,15 +22,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.experimental import multihost_utils
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import PartitionSpec
 
+from jaxdp import _devices
 from jaxdp.audit import _codes
 from jaxdp.audit._outputs import Layout
 from jaxdp.audit._summaries import Summary
 from jaxdp.audit.targets import Batched, one_line
 
-__all__ = ["BLOCK", "Choice", "Engine", "Totals", "part_keys", "placement", "replicate", "to_host"]
+__all__ = ["BLOCK", "Choice", "Engine", "Totals", "part_keys"]
 
 BLOCK = 2**14
 """Logical block: the runs whose keys are split from one key. Counts at a given seed depend on it."""
@@ -77,7 +77,7 @@ class Engine:
         bits: bool = False,
     ):
         self.run, self.summary, self.devices, self.batched = run, summary, devices, isinstance(run, Batched)
-        self.mesh = Mesh(np.array(devices), ("devices",))
+        self.mesh = _devices.mesh(devices)
         try:
             one = jax.eval_shape(self._one, key, summary.arguments)
         except (TypeError, OverflowError, jax.errors.JAXTypeError, jax.errors.JAXIndexError) as error:
@@ -104,7 +104,7 @@ class Engine:
         for first in range(0, -(-runs // self.batch), len(self.devices)):
             call = functools.partial(self._draw, keys, arguments, np.uint32([part, side, first, runs]))
             pending.append(self._first_call_apart("draw", call, call))
-        pieces = [[np.concatenate(to_host(array)) for array in found] for found in pending]
+        pieces = [[np.concatenate(_devices.to_host(array)) for array in found] for found in pending]
         return [np.concatenate(columns)[:runs] for columns in zip(*pieces, strict=True)]
 
     def dispatch(
@@ -155,14 +155,14 @@ class Engine:
     def _compile(self, local: Callable) -> Callable:
         # The body has no collective. A mechanism's own loop may start from constants, which the check would reject.
         spread = jax.shard_map(
-            local, mesh=self.mesh, in_specs=PartitionSpec(), out_specs=PartitionSpec("devices"), check_vma=False
+            local, mesh=self.mesh, in_specs=PartitionSpec(), out_specs=PartitionSpec(_devices.AXIS), check_vma=False
         )
         return jax.jit(spread)
 
     def _draw_local(self, keys: jax.Array, arguments: tuple, plan: jax.Array) -> tuple:
         """One batch of outputs, a part of a block; only the runs that are wanted are evaluated."""
         part, side, first, wanted = plan[0], plan[1], plan[2], plan[3]
-        batch = first + lax.axis_index("devices").astype(jnp.uint32)
+        batch = first + lax.axis_index(_devices.AXIS).astype(jnp.uint32)
         if self.batched:
             return tuple(each[None] for each in self._read(self._whole(keys[part, side], batch[None], arguments)))
         batches, chunk = np.uint32(BLOCK // self.batch), min(self.chunk, self.batch, _RUNS_PER_DRAW)
@@ -224,7 +224,7 @@ class Engine:
         first, share, full, rest = plan[0], plan[1], plan[2], plan[3]
         part_key = keys[ids[0], ids[1]]
         blocks = full + (rest > 0).astype(jnp.uint32)
-        start = first + lax.axis_index("devices").astype(jnp.uint32) * share
+        start = first + lax.axis_index(_devices.AXIS).astype(jnp.uint32) * share
         mine = jnp.where(start < blocks, jnp.minimum(share, blocks - start), np.uint32(0))
         lanes = np.uint32(self.lanes)
 
@@ -276,31 +276,7 @@ class Totals:
 
     def add(self, side: int, counters: Any) -> None:
         """Adds the counters of one call, one row per device."""
-        self.counts[side] += to_host(counters).sum(axis=0, dtype=np.int64)
-
-
-def to_host(array: Any) -> np.ndarray:
-    """An array with a row for each device, those of other processes included."""
-    if getattr(array, "is_fully_addressable", True):
-        return np.asarray(array)
-    return np.asarray(multihost_utils.process_allgather(array, tiled=True))
-
-
-def placement(devices: tuple[Any, ...]) -> NamedSharding:
-    """Every device has a copy."""
-    return NamedSharding(Mesh(np.array(devices), ("devices",)), PartitionSpec())
-
-
-def replicate(array: Any, placement: NamedSharding) -> jax.Array:
-    """A copy for every device, those of other processes included (which have to hold the same values)."""
-    if placement.is_fully_addressable:
-        return jax.device_put(array, placement)
-    array = jnp.asarray(array)
-    if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
-        data = replicate(jax.random.key_data(array), placement)
-        return jax.random.wrap_key_data(data, impl=jax.random.key_impl(array))
-    host = np.asarray(array)
-    return jax.make_array_from_callback(host.shape, placement, lambda index: host[index])
+        self.counts[side] += _devices.to_host(counters).sum(axis=0, dtype=np.int64)
 
 
 @jax.jit

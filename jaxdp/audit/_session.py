@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxdp import _devices
 from jaxdp.audit import _blocks, _certificates, _events
 from jaxdp.audit._blocks import Choice, Engine, Totals
 from jaxdp.audit._events import Event
@@ -64,14 +65,14 @@ class Session:
         resolution: float = 1e-4,
         bits: bool = False,
     ):
-        placement = _blocks.placement(devices)
-        key = _blocks.replicate(key, placement)
+        mesh = _devices.mesh(devices)
+        key = _devices.replicate(key, mesh)
         self.keys = _blocks.part_keys(key)
         if isinstance(run, Foreign):
             self.sides = [(summary,) for summary in summaries]
             self.engines = 2 * [ForeignEngine(run, summaries, key, bits=bits)]
         else:
-            passed = [Summary.of(summary, lambda leaf: _blocks.replicate(leaf, placement)) for summary in summaries]
+            passed = [Summary.of(summary, lambda leaf: _devices.replicate(leaf, mesh)) for summary in summaries]
             self.sides = [side.arguments for side in passed]
             self.engines = [_engine(run, side, key, devices, score, resolution, bits) for side in passed]
         self.edge_runs = _EDGE_RUNS if score is None else _EDGE_RUNS_SCORE

@@ -13,8 +13,6 @@ from jaxdp._float64 import float64
 
 FAN = 16
 """Segments whose total has one cumulative sum."""
-_WORDS = 2
-"""Words of a half's scores that are fetched at once."""
 
 
 @float64(static_argnames=("plan", "dtypes", "counted", "size"))
@@ -40,7 +38,7 @@ def draw(
         words: uint32 words of shape (2,), (2,) and (2, size). Without the last ones the tables must have counts and
             profiles one element each.
         law: Integer weights of the segments, cumulative sums of every FAN of them.
-        sums: Sums of halves as words, target, number of records and factor of the scores.
+        sums: Words of rows and of columns as in `Enumeration`, target, number of records and factor of the scores.
         base: Log base measures of the halves.
         groups: Tiles of each group (T, 4).
         tables: Multisets of both halves.
@@ -57,8 +55,8 @@ def draw(
     row, column, step, height, length = _locate(segment, groups, shapes, block)
     down, right = jax.lax.iota(jnp.int32, block[0]), jax.lax.iota(jnp.int32, block[1])
     rows, columns = row + down, column + step * right
-    worst = _largest_differences(*sums[:3], rows, columns, dtypes).astype(jnp.float64)
-    log_weight = base[rows][:, None] + base[columns][None] - sums[3] * worst
+    worst = _largest_differences(*sums[:4], row // block[0], columns, dtypes).astype(jnp.float64)
+    log_weight = base[rows][:, None] + base[columns][None] - sums[4] * worst
     inside = (down < height)[:, None] & (step * right < length)[None]
     log_weight = jnp.where(inside, log_weight, -jnp.inf).reshape(-1)
     chosen = random.invert_once(words[1], random.counts(jax.nn.log_softmax(log_weight)))
@@ -98,30 +96,31 @@ def _segment(pair: jax.Array, weights: Any, cumulative: Any) -> jax.Array:
 
 
 def _largest_differences(
-    words: Any, target: Any, n: Any, rows: jax.Array, columns: jax.Array, dtypes: tuple[np.dtype, np.dtype]
+    of_rows: Any,
+    of_columns: Any,
+    target: Any,
+    n: Any,
+    block: jax.Array,
+    columns: jax.Array,
+    dtypes: tuple[np.dtype, np.dtype],
 ) -> jax.Array:
-    """max_q |target - n (sum of row + sum of column)|; stretches of words are fetched, which is many times faster."""
-    number = words.shape[1]
-    each = next(part for part in range(min(number, _WORDS), 0, -1) if number % part == 0)
-    stretches, of_sums, of_scores = words.reshape(-1, each), *dtypes
+    """(rows, columns) max_q |target - n (sum of row + sum of column)|, as many queries at once as fit into a word."""
+    (sums, scores), number, high = dtypes, *of_rows.shape[1:]
+    per = 8 // sums.itemsize
     # Queries without effect fill the words.
-    target = jnp.pad(target, (0, number * 8 // of_sums.itemsize - len(target)))
-    targets, n = target.astype(of_scores).reshape(number // each, -1), n.astype(of_scores)
+    targets = jnp.pad(target, (0, number * per - len(target))).astype(scores).reshape(number, per)
+    n, of_rows, of_columns = n.astype(scores), of_rows.reshape(-1, high), of_columns.reshape(-1)
 
     def some(i: jax.Array) -> jax.Array:
-        one, other = (
-            n
-            * jax.lax.bitcast_convert_type(stretches[half * (number // each) + i], of_sums)
-            .reshape(len(half), -1)
-            .astype(of_scores)
-            for half in (rows, columns)
-        )
-        return jnp.max(jnp.abs((targets[i] - one)[:, None] - other[None]), axis=2)
+        down = jax.lax.bitcast_convert_type(of_rows[block * number + i], sums).reshape(per, high, 1)
+        right = jax.lax.bitcast_convert_type(of_columns[columns * number + i], sums).reshape(-1, per)
+        right = targets[i][:, None] - n * right.T.astype(scores)
+        return jnp.max(jnp.abs(right[:, None] - n * down.astype(scores)), axis=0)
 
     def further(i: jax.Array, worst: jax.Array) -> jax.Array:
         return jnp.maximum(worst, some(i.astype(jnp.int32)))
 
-    return jax.lax.fori_loop(1, number // each, further, some(jnp.int32(0)))
+    return jax.lax.fori_loop(1, number, further, some(jnp.int32(0)))
 
 
 def _locate(

@@ -38,7 +38,8 @@ class Enumeration(Pickles):
         log_normalizer: log of the mean weight exp(-epsilon n error / 2) over all tuples in X^m.
         target: (|Q|,) m times the sums of the queries' numerators over the data.
         num_records: n.
-        words: (halves, ...) uint64; sums of the queries' numerators over all halves, several a word, public.
+        words: uint64; sums of the queries' numerators over all halves, several a word, public. Once for rows of a
+            segment together (blocks of halves, words, rows), once for columns (halves, words).
         factor: Weights are exp(-factor max_q |target - n (sum over prefix + sum over suffix)|).
         workload: The queries.
         size: Records of a release.
@@ -73,7 +74,7 @@ class Enumeration(Pickles):
         return draw(
             words,
             (self.weights, self.cumulative),
-            (self.words, self.target, self.num_records, self.factor),
+            (*self.words, self.target, self.num_records, self.factor),
             _base(self.workload, self.size),
             tuple(group.tiles for group in plan.groups),
             tuple(half.table for half in parts),
@@ -132,7 +133,7 @@ def enumerate_candidates(
         totals = _tiles.weigh_on(found, progress, sides, plan, dtype)
     target, num_records, factor = data
     with jax.enable_x64(True):
-        words = jax.device_put(sides.sums.view(np.uint64))
+        words = jax.device_put((_blocks(workload, size), sides.sums.view(np.uint64)))
     law = *_normalize(totals), target, num_records, words, factor
     return Enumeration(*law, workload=workload, size=size, dtype=dtype)
 
@@ -150,8 +151,8 @@ def _bar() -> Callable[[float], Any]:
 
 def halves(workload: Workload, size: int) -> tuple[_multisets.Half, _multisets.Half]:
     """The multisets over the first profiles of a workload, and over the others."""
-    split, many = _multisets.plan(workload.num_profiles, size).split, tuple(workload.multiplicities.tolist())
-    return _multisets.half(many[:split], size), _multisets.half(many[split:], size)
+    plan, many = _multisets.plan(workload.num_profiles, size), tuple(workload.multiplicities.tolist())
+    return tuple(_multisets.half(part, size, plan.block[0]) for part in (many[: plan.split], many[plan.split :]))
 
 
 def _padding(workload: Workload, size: int) -> int:
@@ -179,6 +180,14 @@ def _tables(workload: Workload, size: int) -> tuple[np.ndarray, np.ndarray]:
     sums.append(np.zeros((_padding(workload, size), sums[0].shape[1])))
     sums = _aligned(sums, _sums_dtype(workload, size))
     return sums, _aligned([sums.T], sums.dtype)
+
+
+@functools.lru_cache(maxsize=4)
+def _blocks(workload: Workload, size: int) -> np.ndarray:
+    """(blocks of halves, words, rows) uint64; all queries of one word for all rows of a block lie side by side."""
+    sums, high = _tables(workload, size)[0], _multisets.plan(workload.num_profiles, size).block[0]
+    blocks = _aligned([sums.reshape(len(sums) // high, high, -1).transpose(0, 2, 1)], sums.dtype)
+    return blocks.reshape(len(blocks), -1).view(np.uint64).reshape(len(blocks), -1, high)
 
 
 def _sums_dtype(workload: Workload, size: int) -> np.dtype:

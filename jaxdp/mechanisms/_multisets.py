@@ -7,6 +7,7 @@ multiplicities only.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from typing import NamedTuple
 
@@ -27,7 +28,7 @@ _OVERHEAD = 4096.0
 
 
 class Half(NamedTuple):
-    """All multisets of 0 to `size` records over some profiles, smallest first.
+    """All multisets of 0 to `size` records over some profiles, smallest first; those of each size from `starts` on.
 
     Attributes:
         table: (N, w) int32; their counts (w profiles), or their members, padded with w' = the number of profiles.
@@ -65,7 +66,7 @@ class Group(NamedTuple):
 class Plan(NamedTuple):
     """How the multisets of `size` records over k profiles are enumerated.
 
-    Halves are numbered: all prefixes, then all suffixes.
+    Halves are numbered: all prefixes, then all suffixes. Rows of a segment start at a multiple of their number.
 
     Attributes:
         split: The number of profiles in the first half.
@@ -83,6 +84,11 @@ class Plan(NamedTuple):
 def number(k: int, size: int) -> int:
     """Multisets of exactly `size` records over k profiles."""
     return math.comb(size + k - 1, size) if k else int(size == 0)
+
+
+def starts(k: int, size: int, align: int) -> list[int]:
+    """Where the multisets of 0, 1, .., `size` records start, at multiples of `align`, and where they end."""
+    return list(itertools.accumulate((-(-number(k, s) // align) * align for s in range(size + 1)), initial=0))
 
 
 def check_number(k: int, size: int, queries: int) -> None:
@@ -136,15 +142,14 @@ def _power(count: int) -> int:
 def plan(k: int, size: int) -> Plan:
     """The tiles of all pairs of a prefix of s and a suffix of size - s records."""
     split, shapes = _best(k, size)
-    all_prefixes = math.comb(size + split, split)
+    high = min(16, min(rows for rows, _ in shapes))
+    prefixes, suffixes = starts(split, size, high), starts(k - split, size, high)
     groups: dict[tuple[int, int], list[np.ndarray]] = {}
     for s, (rows, columns) in enumerate(shapes):
-        # Smaller multisets come first: those of fewer than s records number C(s - 1 + split, split).
-        prefixes = number(split, s), math.comb(s - 1 + split, split) if s else 0
-        rest = size - s
-        before = math.comb(rest - 1 + k - split, k - split) if rest else 0
+        one = number(split, s), prefixes[s]
+        other = number(k - split, size - s), prefixes[-1] + suffixes[size - s]
         # Columns are what there is more of.
-        (first, row), (second, column) = sorted((prefixes, (number(k - split, rest), all_prefixes + before)))
+        (first, row), (second, column) = sorted((one, other))
         if not first:
             continue
         r, c = np.arange(0, first, rows), np.arange(0, second, columns)
@@ -155,32 +160,37 @@ def plan(k: int, size: int) -> Plan:
     parts = tuple(Group(*shape, np.concatenate(tiles)) for shape, tiles in groups.items())
     cells = sum(len(part.tiles) * part.rows * part.columns for part in parts)
     # Sums over rows vectorise; columns come in where there are no rows to sum over.
-    high, wide = min(16, min(part.rows for part in parts)), 1
+    wide = 1
     while cells // (high * wide) > _MAX_SEGMENTS and wide < min(part.columns for part in parts):
         wide *= 2
-    return Plan(split, all_prefixes, (high, wide), parts)
+    return Plan(split, prefixes[-1], (high, wide), parts)
 
 
 @functools.lru_cache(maxsize=8)
-def half(multiplicities: tuple[int, ...], size: int) -> Half:
+def half(multiplicities: tuple[int, ...], size: int, align: int) -> Half:
     """The multisets of 0 to `size` records over profiles with these multiplicities."""
     k = len(multiplicities)
     log_multiplicity = np.log(np.array(multiplicities, np.float64))
     if k <= size:
         table = counts_up_to(k, size)
-        return Half(table, True, table @ log_multiplicity - np.sum(gammaln(table + 1.0), axis=1))
-    parts = []
-    for s in range(size + 1):
-        parts.append(np.pad(nondecreasing(s, k), ((0, 0), (0, size - s)), constant_values=k))
-    table = np.concatenate(parts)
-    # The product over members of their rank among equals is the product of the factorials.
-    rank, log_base = np.zeros(len(table)), np.zeros(len(table))
-    for i in range(size):
-        same = table[:, i] == table[:, i - 1] if i else np.zeros(len(table), bool)
-        rank = np.where(same, rank, 0.0) + 1.0
-        real = table[:, i] < k
-        log_base += np.where(real, np.append(log_multiplicity, 0.0)[table[:, i]] - np.log(rank), 0.0)
-    return Half(table, False, log_base)
+        log_base = table @ log_multiplicity - np.sum(gammaln(table + 1.0), axis=1)
+    else:
+        parts = []
+        for s in range(size + 1):
+            parts.append(np.pad(nondecreasing(s, k), ((0, 0), (0, size - s)), constant_values=k))
+        table = np.concatenate(parts)
+        # The product over members of their rank among equals is the product of the factorials.
+        rank, log_base = np.zeros(len(table)), np.zeros(len(table))
+        for i in range(size):
+            same = table[:, i] == table[:, i - 1] if i else np.zeros(len(table), bool)
+            rank = np.where(same, rank, 0.0) + 1.0
+            real = table[:, i] < k
+            log_base += np.where(real, np.append(log_multiplicity, 0.0)[table[:, i]] - np.log(rank), 0.0)
+    first = starts(k, size, align)
+    places = np.concatenate([first[s] + np.arange(number(k, s)) for s in range(size + 1)])
+    spaced = np.zeros((first[-1], table.shape[1]), np.int32), np.zeros(first[-1])
+    spaced[0][places], spaced[1][places] = table, log_base
+    return Half(spaced[0], k <= size, spaced[1])
 
 
 def counts_up_to(k: int, size: int) -> np.ndarray:

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental import multihost_utils
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, PartitionSpec
 
+from jaxdp import _devices
 from jaxdp._float64 import float64
 from jaxdp.mechanisms import _multisets
 
@@ -70,9 +70,9 @@ def weigh_on(
 
     Other processes have to make the same call with the same values.
     """
-    mesh = Mesh(np.array(devices), ("devices",))
+    mesh = _devices.mesh(devices)
     with jax.enable_x64(True):
-        sides = jax.device_put(sides, NamedSharding(mesh, PartitionSpec()))
+        sides = Sides(*(_devices.replicate(side, mesh) for side in sides))
     run = functools.partial(_spread, sides, block=plan.block, dtype=dtype, mesh=mesh)
     weights, total, finished = [], sum(len(group.tiles) for group in plan.groups), 0
     for group in plan.groups:
@@ -85,25 +85,17 @@ def weigh_on(
         for part in tiles:
             pieces.append(run(part, shape=(group.rows, group.columns)))
             if progress:
-                pieces[-1] = _to_host(pieces[-1])
+                pieces[-1] = tuple(map(_devices.to_host, pieces[-1]))
                 finished += each
                 progress(min(1.0, finished / total))
         weights.append((pieces, len(group.tiles)))
-    return [
-        tuple(_joined(parts)[:number] for parts in zip(*map(_to_host, pieces), strict=True))
-        for pieces, number in weights
-    ]
+    return [tuple(_joined(parts)[:number] for parts in zip(*pieces, strict=True)) for pieces, number in weights]
 
 
-def _joined(parts: tuple[np.ndarray, ...]) -> np.ndarray:
+def _joined(parts: tuple[Any, ...]) -> np.ndarray:
+    """On the host; a single part is not copied."""
+    parts = tuple(map(_devices.to_host, parts))
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-def _to_host(arrays: Any) -> tuple[np.ndarray, ...]:
-    """Arrays with the shares of all devices, those of other processes included."""
-    if not all(getattr(array, "is_fully_addressable", True) for array in arrays):
-        arrays = multihost_utils.process_allgather(arrays, tiled=True)
-    return tuple(np.asarray(array) for array in arrays)
 
 
 @float64(static_argnames=("shape", "block", "dtype", "mean"))
@@ -124,7 +116,7 @@ def _weigh(
     def tile(place: jax.Array) -> tuple[jax.Array, ...]:
         row, height, column, length = place
         # Scores of all halves would be as fast to use, but slow to write: they do not fit into caches.
-        down = target - n * jax.lax.dynamic_slice(sides.sums, (row, zero), (rows, queries)).astype(dtype)
+        down = target[None] - n * jax.lax.dynamic_slice(sides.sums, (row, zero), (rows, queries)).astype(dtype)
         right = n * jax.lax.dynamic_slice(sides.transposed, (zero, column), (queries, columns)).astype(dtype)
 
         def difference(q: jax.Array) -> jax.Array:
@@ -189,7 +181,7 @@ def _spread(
     share = jax.shard_map(
         functools.partial(_weigh, shape=shape, block=block, dtype=dtype),
         mesh=mesh,
-        in_specs=(PartitionSpec(), PartitionSpec("devices")),
-        out_specs=PartitionSpec("devices"),
+        in_specs=(PartitionSpec(), PartitionSpec(_devices.AXIS)),
+        out_specs=PartitionSpec(_devices.AXIS),
     )
     return share(sides, tiles)
