@@ -22,6 +22,9 @@ MAX_CANDIDATES = 2**32
 """Multisets over profiles that are enumerated at most: about a minute for 64 queries on two cores."""
 _MAX_TABLE = 2**27
 _MAX_SEGMENTS = 2**22
+_SEGMENTS = 2**18
+"""Segments that are fast to make; beyond, they get more rows, up to _ROWS, which are slower to draw from."""
+_ROWS = 16
 _SHAPES = ((128, 256), (16, 2048))
 _OVERHEAD = 4096.0
 """What a tile costs besides its cells, in cells."""
@@ -142,7 +145,7 @@ def _power(count: int) -> int:
 def plan(k: int, size: int) -> Plan:
     """The tiles of all pairs of a prefix of s and a suffix of size - s records."""
     split, shapes = _best(k, size)
-    high = min(16, min(rows for rows, _ in shapes))
+    high = min(_ROWS, _power(-(-number(k, size) // _SEGMENTS)), *(rows for rows, _ in shapes))
     prefixes, suffixes = starts(split, size, high), starts(k - split, size, high)
     groups: dict[tuple[int, int], list[np.ndarray]] = {}
     for s, (rows, columns) in enumerate(shapes):
