@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import jaxdp
+from jaxdp._mechanism import examples
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = sorted(path for top in ("jaxdp", "tests", "benchmarks") for path in (ROOT / top).rglob("*.py"))
@@ -123,3 +124,8 @@ def test_tracer_leaks_option_finds_a_leak(request):
             leaky(jnp.float32(1))
     else:
         leaky(jnp.float32(1))
+
+
+def test_discovery_finds_every_public_mechanism():
+    public = {thing for thing in vars(jaxdp).values() if inspect.isclass(thing) and hasattr(thing, "worst_case")}
+    assert public == {type(record) for _, record in examples(1.0)} and len(public) >= 5
