@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.stats
+from marks import first
 
 import jaxdp
 from jaxdp import Ledger, Privacy, _accounting, composed_loss
@@ -199,7 +200,7 @@ def power(law, times):
     return jaxdp.DiscreteLaw(log_p, np.arange(len(log_p)))
 
 
-@pytest.mark.parametrize(("n", "times"), [(2, 12), (5, 5), (60, 3), (400, 2)])
+@pytest.mark.parametrize(("n", "times"), first(2, [(2, 12), (400, 2), (5, 5), (60, 3)]))
 def test_few_releases_against_the_product_law(n, times):
     rng = np.random.default_rng(n)
     for delta in (0.0, 1e-6, 1e-2):

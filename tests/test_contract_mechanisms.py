@@ -12,6 +12,7 @@ import numpy as np
 import oracles
 import pytest
 from jax.sharding import Mesh, PartitionSpec
+from marks import thorough
 from oracles import ALPHA, quick_jit
 
 import jaxdp
@@ -52,8 +53,7 @@ ROWS = 2**11
 
 each_mechanism = pytest.mark.parametrize("label", LABELS)
 # Transformations of further variants run the same code but for numbers and kinds of noise.
-LATER = (pytest.mark.slow, pytest.mark.thorough)
-each_but_later = pytest.mark.parametrize("label", [pytest.param(x, marks=() if x in BASIC else LATER) for x in LABELS])
+each_but_later = pytest.mark.parametrize("label", [x if x in BASIC else thorough(x) for x in LABELS])
 each_class = pytest.mark.parametrize("label", BASIC)
 each_class_of_arrays = pytest.mark.parametrize("label", ARRAYS)
 

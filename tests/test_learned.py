@@ -74,6 +74,7 @@ def test_it_certifies_nothing_where_labels_are_shuffled(key):
     assert not report.refuted and report.epsilon_lower < 0.02
 
 
+@pytest.mark.thorough
 def test_values_that_only_some_tags_have(key):
     sides = np.float32(1), np.float32(0)
     score = learned_score(jax.random.key(1), tagged, *sides, num_samples=RUNS)
@@ -81,6 +82,7 @@ def test_values_that_only_some_tags_have(key):
     np.testing.assert_allclose(found, [0, -1, 0, 1], atol=0.15)
 
 
+@pytest.mark.thorough
 def test_outputs_that_are_not_finite(key):
     sides = np.float32(0), np.float32(1)
     score = learned_score(jax.random.key(1), broken_floats, *sides, num_samples=RUNS)
@@ -92,6 +94,7 @@ def test_outputs_that_are_not_finite(key):
     np.testing.assert_allclose(found[:2], [np.log(3.0), 0.0], atol=0.15)
 
 
+@pytest.mark.thorough
 def test_the_same_noise_in_two_numbers(key):
     """Each number alone is private; their difference has no noise."""
 
@@ -111,6 +114,7 @@ def test_the_same_from_the_same_key_and_from_a_batched_sampler(key, prefix_score
     np.testing.assert_allclose(*(jax.jit(jax.vmap(score))(many) for score in scores), atol=1e-4)
 
 
+@pytest.mark.thorough
 def test_examine_takes_it_where_it_predicts_more(key):
     claim = Claim.pure(1.0, neighbours="one query changes")
     found = examine(key, prefix_sums, claim, [(ONE, OTHER)], num_samples=200_000)

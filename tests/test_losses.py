@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import oracles_bounds as oracles
 import pytest
+from marks import first
 
 import jaxdp
 from jaxdp.bounds import _losses, accuracy, mean, squared_error
@@ -180,7 +181,7 @@ def _heavy(rng, n):
     return np.where(rng.random(n) < 0.1, rng.choice([-5.0, 0.0, 1e-300, 1e200, 3.0], n), x)
 
 
-@pytest.mark.parametrize("n", [1, 2, 30, 1500])
+@pytest.mark.parametrize("n", first(2, [1, 1500, 2, 30]))
 @pytest.mark.parametrize("name", UNBOUNDED)
 def test_contract_without_an_upper_end(name, n):
     def draw(rng, n):

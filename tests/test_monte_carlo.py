@@ -22,6 +22,7 @@ from audit_mechanisms import (
     respond,
     uniform,
 )
+from marks import first
 
 from jaxdp.audit import _blocks
 from jaxdp.audit.monte_carlo import monte_carlo
@@ -32,7 +33,7 @@ pytestmark = pytest.mark.slow
 # -- validity and power -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("run, summary, neighbour, epsilon", CORRECT)
+@pytest.mark.parametrize("run, summary, neighbour, epsilon", first(3, CORRECT))
 def test_correct_mechanisms_are_refuted_no_more_often_than_stated(key, run, summary, neighbour, epsilon):
     keys = jax.random.split(key, 200)
     certified = {0.9: [], 0.999: []}

@@ -10,6 +10,7 @@ import oracles_bounds
 import pytest
 import scipy.stats
 from jax.sharding import Mesh, PartitionSpec
+from marks import first
 
 from jaxdp.bounds import maximum, median, minimum, quantile, trimmed_mean
 
@@ -32,7 +33,7 @@ def _plain(name, x):
     return Fraction(x[rank - 1])
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 6])
+@pytest.mark.parametrize("n", first(3, [1, 5, 6, 2, 3, 4]))
 @pytest.mark.parametrize("name", STATISTICS)
 def test_bounds_are_those_of_brute_force(name, n):
     """All data sets on a grid that holds both ends, so that the best replacements are on it. Exact."""
@@ -56,7 +57,7 @@ def test_bounds_are_those_of_brute_force(name, n):
     assert b.monotonic
 
 
-@pytest.mark.parametrize("prob", [0.0, 0.07, 0.1, 0.25, 0.3, 0.5, 0.7, 0.9, 1.0])
+@pytest.mark.parametrize("prob", first(4, [0.0, 0.07, 0.5, 1.0, 0.1, 0.25, 0.3, 0.7, 0.9]))
 def test_quantiles_are_those_of_inverted_cdf(prob):
     rng = np.random.default_rng(0)
     for n in (1, 10, 30, 99, 100):

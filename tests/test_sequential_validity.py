@@ -13,7 +13,7 @@ from jaxdp.audit import _betting, _binomial, _predictor
 from jaxdp.audit.sequential import sequential
 
 # `benchmarks audit_sequential` asks the same with fewer seeds.
-pytestmark = [pytest.mark.slow, pytest.mark.thorough]
+pytestmark = pytest.mark.thorough
 
 ALPHA, SEEDS = 0.05, 40
 

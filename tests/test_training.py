@@ -157,6 +157,7 @@ def test_vmap_over_32_seeds_releases_what_32_calls_do(mechanism, summaries):
         assert len(np.unique(releases)) > 5, "32 seeds give different releases"
 
 
+@pytest.mark.thorough
 def test_whole_runs_agree_between_vmap_and_loop():
     keys = jax.random.split(jax.random.key(7), 4)
     together = quick_jit(jax.vmap(run, (0, None)))(keys, np.float32(1.0))
@@ -203,6 +204,7 @@ print("same", len(jax.devices()))
 """
 
 
+@pytest.mark.thorough
 def test_evaluation_data_on_8_devices_give_the_release_of_one():
     here = Path(__file__).parent
     code = SHARDED.format(paths=[str(here), str(here.parent)])
