@@ -177,7 +177,7 @@ def _panels(plt: Any, curves: Records) -> Any:
         if high < 10.0 * low:  # A flat curve is to look flat.
             axes.set_ylim(low / 3.0, high * 3.0)
         axes.set(xlabel=kind, ylabel="seconds")
-        axes.legend(fontsize=7)
+        axes.legend(fontsize=7, loc="lower left", bbox_to_anchor=(0.0, 1.0))  # above the panel, over no point
     for axes in grid.flat[len(kinds) :]:
         axes.remove()
     return figure
@@ -187,7 +187,8 @@ def _bars(axes: Any, title: str, rows: Records) -> None:
     names = [row["contestant"] for row in rows]
     low, median, high = ([row["ratio"][name] for row in rows] for name in ("q25", "median", "q75"))
     errors = np.maximum([np.subtract(median, low), np.subtract(high, median)], 0.0)
-    colors = ["tab:blue" if name.startswith("jaxdp") else "tab:gray" for name in names]
+    ours = [row["contestant"].startswith("jaxdp") or "promise" in row for row in rows]
+    colors = ["tab:blue" if own else "tab:gray" for own in ours]
     wide = max(median) > 4.0 * min(median)
     # Bars start at the reference where the axis has no zero.
     start = 1.0 if wide else 0.0

@@ -116,6 +116,7 @@ def test_exact_losses_decide_where_laws_are_known(key):
     assert broken.refuted and broken.pair == 1 and broken.exact[1] == pytest.approx(2.0, abs=1e-3)
 
 
+@pytest.mark.thorough
 def test_vectors_are_audited_by_their_exact_log_ratio(key):
     found = examine(key, jaxdp.Laplace(1.0, 1.0), pairs=[(np.zeros(4), np.full(4, 0.25))], num_samples=50_000)
     assert "score" in found.report.event and not found.refuted and found.report.epsilon_lower > 0.5

@@ -223,6 +223,7 @@ def test_it_beats_independent_laplace_answers():
     assert errors(MultiplicativeWeights(1.0, rounds=30), counts, queries).max() < 0.6 * independent.min()
 
 
+@pytest.mark.thorough
 def test_error_falls_with_epsilon_and_rounds_and_vanishes():
     counts, queries = correlated(8, 2_000), conjunctions(8, 2)
 

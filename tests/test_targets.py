@@ -129,6 +129,7 @@ def laplace_sum(key, values):
     return values + np.float32(20.0) * jax.random.laplace(key, values.shape, jnp.float32)
 
 
+@pytest.mark.thorough
 def test_a_score_finds_what_no_coordinate_shows(key):
     zeros, ones = np.zeros(20, np.float32), np.ones(20, np.float32)
 
