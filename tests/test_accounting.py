@@ -15,6 +15,8 @@ from jaxdp import Ledger, Privacy, _accounting, composed_loss
 from jaxdp._accounting import epsilon_of_rho
 from jaxdp._mechanism import examples
 
+pytestmark = pytest.mark.slow
+
 
 def closed_form(epsilon, k, i):
     """Kairouz, Oh, Viswanath (2015), theorem 3.3: ((k - 2i) epsilon, delta) for k releases."""

@@ -146,6 +146,7 @@ def test_a_long_pilot_is_counted_on_the_device(key, monkeypatch):
     assert report.refuted and report.epsilon_lower <= 0.5
 
 
+@pytest.mark.thorough
 def test_one_program_serves_many_audits(key):
     traces = []
 

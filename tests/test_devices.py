@@ -184,6 +184,7 @@ def test_releases_of_every_mechanism(name):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_releases_with_secure_keys():
     on_eight_devices(secure_keys_on_devices, SECURE)
 

@@ -14,6 +14,8 @@ from test_small_db import brute_force, random_summary
 import jaxdp
 from jaxdp.mechanisms import _enumeration, _multisets
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(("profiles", "size"), [(1, 5), (2, 7), (3, 40), (6, 5), (9, 9), (16, 3), (40, 2), (300, 1)])
 def test_tiles_cover_every_multiset_once(profiles, size):

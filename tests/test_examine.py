@@ -11,6 +11,8 @@ import pytest
 import jaxdp
 from jaxdp.audit import AuditReport, Claim, Foreign, examine
 
+pytestmark = pytest.mark.slow
+
 EPSILONS = np.linspace(0.0, 4.0, 17)
 PURE = Claim.pure(1.0, neighbours="replace-one")
 APPROXIMATE = Claim.approximate(1.0, 0.05, neighbours="replace-one")

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.slow
 # -- validity and power -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("run, summary, neighbour, epsilon", first(3, CORRECT))
+@pytest.mark.parametrize("run, summary, neighbour, epsilon", first(2, CORRECT))
 def test_correct_mechanisms_are_refuted_no_more_often_than_stated(key, run, summary, neighbour, epsilon):
     keys = jax.random.split(key, 200)
     certified = {0.9: [], 0.999: []}

@@ -14,6 +14,8 @@ from jaxdp.audit._outputs import Layout
 from jaxdp.audit.sequential import SequentialReport, sequential
 from jaxdp.audit.targets import Batched, Foreign
 
+pytestmark = pytest.mark.slow
+
 # -- bets ---------------------------------------------------------------------------------------------------
 
 

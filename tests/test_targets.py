@@ -9,6 +9,8 @@ from audit_mechanisms import LOG3, counts, respond, uniform
 import jaxdp
 from jaxdp.audit import Batched, Foreign, monte_carlo, screen
 
+pytestmark = pytest.mark.slow
+
 RUNS = 40_000
 
 

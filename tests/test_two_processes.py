@@ -110,6 +110,7 @@ def test_two_processes_count_what_one_counts(tmp_path):
     assert [line[:-5] for line in first] == [line[:-5] for line in alone]
 
 
+@pytest.mark.thorough
 def test_two_processes_release_what_one_releases(tmp_path):
     first, second, alone = two_and_one(RELEASES, tmp_path)
     assert first == second == alone
