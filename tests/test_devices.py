@@ -176,14 +176,12 @@ def test_releases():
     on_eight_devices(mechanism_on_devices, SOME)
 
 
-@pytest.mark.slow
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", sorted({*BASIC} - {*SOME}))
 def test_releases_of_every_mechanism(name):
     on_eight_devices(mechanism_on_devices, [name])
 
 
-@pytest.mark.slow
 @pytest.mark.thorough
 def test_releases_with_secure_keys():
     on_eight_devices(secure_keys_on_devices, SECURE)
@@ -194,13 +192,11 @@ def test_bounds():
     on_eight_devices(statistic_on_devices, SOME_BOUNDS)
 
 
-@pytest.mark.slow
 @pytest.mark.thorough
 def test_bounds_of_every_statistic():
     on_eight_devices(statistic_on_devices, sorted({*STATISTICS} - {*SOME_BOUNDS}))
 
 
-@pytest.mark.slow
 @pytest.mark.thorough
 def test_laws_one_by_one():
     on_eight_devices(laws_on_devices, ["AboveThreshold"])

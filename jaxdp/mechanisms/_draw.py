@@ -59,8 +59,7 @@ def draw(
     log_weight = base[rows][:, None] + base[columns][None] - sums[4] * worst
     inside = (down < height)[:, None] & (step * right < length)[None]
     log_weight = jnp.where(inside, log_weight, -jnp.inf).reshape(-1)
-    weight = jnp.exp(log_weight - jnp.max(log_weight))
-    chosen = random.invert_once(words[1], random.cut(weight / jnp.sum(weight)))
+    chosen = random.invert_once(words[1], random.cut(jax.nn.softmax(log_weight)))
     valid, place = (segment >= 0) & (chosen >= 0), jnp.maximum(chosen, 0)
     row, column = rows[place // block[1]], columns[place % block[1]]
     prefix, suffix = jnp.minimum(row, column), jnp.maximum(row, column) - prefixes

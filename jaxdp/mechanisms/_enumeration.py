@@ -123,7 +123,7 @@ def enumerate_candidates(
     dtype = np.promote_types(_narrowest(largest), np.int16)
     profiles = workload.profiles, workload.profile_numerators
     # Bound to no device, so that releases go where their keys are.
-    data = _sums(read(counts), *profiles, read(epsilon), size=size, denominator=workload.denominator)
+    data = _data(read(counts), *profiles, read(epsilon), size=size, denominator=workload.denominator)
     sides = _sides(workload, size, *data)
     if any(map(_check.is_traced, data)):
         totals = _tiles.weigh(sides, plan, dtype)
@@ -242,9 +242,10 @@ def _profile_counts(counts: Any, profiles: Any, k: int) -> jax.Array:
 
 
 @float64(static_argnames=("size", "denominator"))
-def _sums(
+def _data(
     counts: Any, profiles: Any, numerators: Any, epsilon: Any, *, size: int, denominator: int
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Target, number of records and factor, as in `Enumeration`."""
     numerators, counts = numerators.astype(jnp.float64), clean_counts(counts)
     n, target = jnp.sum(counts), numerators @ _profile_counts(counts, profiles, numerators.shape[1]) * float(size)
     return target, n, factor(epsilon, float(size * denominator), n)

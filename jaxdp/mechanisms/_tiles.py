@@ -109,8 +109,8 @@ def _weigh(
     mean: bool = False,
 ) -> tuple[jax.Array, ...]:
     (rows, columns), (high, wide) = shape, block
-    unroll = min(_UNROLL, len(_padded(sides.target, 4)))
-    target = _padded(sides.target, unroll).astype(dtype)
+    unroll = _UNROLL if len(sides.target) > 4 else 4
+    target = jnp.pad(sides.target, (0, -len(sides.target) % unroll)).astype(dtype)
     queries, n, zero = len(target), sides.num_records.astype(dtype), jnp.int32(0)
 
     def tile(place: jax.Array) -> tuple[jax.Array, ...]:
@@ -145,10 +145,6 @@ def _weigh(
         return weight, jnp.log(jnp.sum(weight)) + shift, shift
 
     return jax.lax.map(tile, tiles)
-
-
-def _padded(target: jax.Array, unit: int) -> jax.Array:
-    return jnp.pad(target, (0, -len(target) % unit))
 
 
 def _inside(base: jax.Array, end: jax.Array) -> jax.Array:
